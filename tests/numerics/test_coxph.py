@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from fedcohort.numerics import coxph
 from fedcohort.numerics.coxph import (
     Placed,
+    Ties,
     at_risk,
     centred,
     drift,
@@ -124,3 +126,18 @@ def test_a_step_far_too_long_gives_no_overflow():
     x, time, event, _ = cohort(30, 2, 1)
     result = pooled(Placed.on(np.unique(time[event]), x, time, event), np.full(2, 1e6), "efron")
     assert result.log_likelihood < -1e3
+
+
+def test_two_means_stand_for_the_many_of_a_tied_time(monkeypatch):
+    rng = np.random.default_rng(0)
+    s0, d0 = np.array([90.0, 70, 50, 20]), np.array([15.0, 8])
+    s1, d1 = s0[:, None] * rng.standard_normal((4, 3)), d0[:, None] * rng.standard_normal((2, 3))
+    weight, g = rng.uniform(1, 9, 4), rng.standard_normal(4)
+    ties = Ties(np.array([1, 2]), np.array([12, 9]), np.array([11, 9]))
+    one_by_one = means(weight, ties, s0, d0, s1, d1)
+    monkeypatch.setattr(coxph, "LONG", 10)
+    found = means(weight, ties, s0, d0, s1, d1)
+    assert (len(one_by_one.time), len(found.time)) == (2 + 11 + 9, 2 + 2 + 9)
+    assert_allclose(drift(found, np.ones(3)), drift(one_by_one, np.ones(3)), rtol=1e-12)
+    sums = [(m.weight * g[m.time]) @ m.mean for m in (found, one_by_one)]
+    assert_allclose(*sums, rtol=1e-12)

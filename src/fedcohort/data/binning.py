@@ -49,7 +49,7 @@ class Values:
     fractional: Array
 
 
-@summed
+@summed(blocks="rows")
 def count_values(site: Site[Table, None]) -> Values:
     """Count the rows, and each covariate's values; sum the values."""
     x = single(site.data.x).astype(float)
@@ -62,14 +62,14 @@ def count_values(site: Site[Table, None]) -> Values:
     )
 
 
-@summed
+@summed(blocks="rows")
 def spread_values(site: Site[Table, None], *, centre: Array) -> Spread:
     """Sum the squared deviations of each covariate from its pooled mean."""
     apart = single(site.data.x).astype(float) - centre
     return Spread(np.square(np.where(np.isfinite(apart), apart, 0.0)).sum(axis=0))
 
 
-@summed
+@summed(blocks="rows")
 def count_value_cells(site: Site[Table, None], *, edges: Array) -> Cells:
     """Count the rows of each covariate between edges (p, m), padded with inf."""
     return Cells(count_between(list(single(site.data.x).astype(float).T), edges))

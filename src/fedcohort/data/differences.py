@@ -61,7 +61,7 @@ class Differences:
     fourth: Array
 
 
-@summed
+@summed(blocks="rows")
 def differences(
     site: Site[LabelledTable | SurvivalTable, None],
     *,

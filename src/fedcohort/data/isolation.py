@@ -102,7 +102,7 @@ class Columns(NamedTuple):
     rest: Array
 
 
-@summed
+@summed(blocks="rows")
 def isolation(
     site: Site[LabelledTable | SurvivalTable, None],
     *,

@@ -124,7 +124,7 @@ class DeathTimes:
     times: Array
 
 
-@summed
+@summed(blocks="rows")
 def death_moments(
     site: Site[SurvivalTable, None], *, stratum: int = ALL, leavers: bool = False
 ) -> Times:
@@ -136,7 +136,7 @@ def death_moments(
     return Times(*map(np.array, counts))
 
 
-@summed
+@summed(blocks="rows")
 def death_spread(
     site: Site[SurvivalTable, None], *, centre: float, stratum: int = ALL, leavers: bool = False
 ) -> Spread:
@@ -144,7 +144,7 @@ def death_spread(
     return Spread(np.array(np.sum((_times(site.data, stratum, leavers) - centre) ** 2)))
 
 
-@summed
+@summed(blocks="rows")
 def death_cells(
     site: Site[SurvivalTable, None], *, edges: Array, stratum: int = ALL, leavers: bool = False
 ) -> Cells:

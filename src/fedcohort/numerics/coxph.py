@@ -50,6 +50,8 @@ from fedcohort.numerics.survival import count_at
 CEILING = 600.0
 #: |log S₀| up to which no saturated weight matters, and Σ log φ beyond: no ℓ is lower.
 TRUSTED, HOPELESS = CEILING - 25.0, 1e300
+#: Most means of one tied time that `means` keeps one by one.
+LONG = 256
 
 
 class Hazard(NamedTuple):
@@ -136,6 +138,10 @@ class Means(NamedTuple):
 def means(weight: Array, ties: Ties, s0: Array, d0: Array, s1: Array, d1: Array) -> Means:
     """Return m_l at each grid time with deaths.
 
+    Those of one tied time are on a line, m(β) = S₁/S₀ + β (S₁ D₀/S₀ − D₁) with β = f_l/φ_l. Where
+    they are more than `LONG`, two points stand for them, with the same weight, mean and second
+    moment.
+
     Parameters
     ----------
     weight, s0, s1 : as for `hazard`, and S₁ (T, p).
@@ -143,13 +149,36 @@ def means(weight: Array, ties: Ties, s0: Array, d0: Array, s1: Array, d1: Array)
     """
     once = weight > 0
     once[ties.at] = False
-    (k, f), at = ties.one_by_one(), ties.at
-    phi = s0[at][k] - f * d0[k]
-    return Means(
-        np.r_[np.flatnonzero(once), at[k]],
-        np.r_[weight[once], (weight[at] / ties.places)[k]],
-        np.r_[s1[once] / s0[once, None], (s1[at][k] - f[:, None] * d1[k]) / phi[:, None]],
+    long = ties.places > LONG
+    short = Ties(*(part[~long] for part in ties))
+    (k, f), at = short.one_by_one(), short.at
+    phi = s0[at][k] - f * d0[~long][k]
+    two, half, points = _two_points(
+        weight, Ties(*(p[long] for p in ties)), s0, d0[long], s1, d1[long]
     )
+    return Means(
+        np.r_[np.flatnonzero(once), at[k], two],
+        np.r_[weight[once], (weight[at] / short.places)[k], half],
+        np.r_[
+            s1[once] / s0[once, None],
+            (s1[at][k] - f[:, None] * d1[~long][k]) / phi[:, None],
+            points,
+        ],
+    )
+
+
+def _two_points(
+    weight: Array, ties: Ties, s0: Array, d0: Array, s1: Array, d1: Array
+) -> tuple[Array, Array, Array]:
+    """Return times (2G,), weights (2G,) and means (2G, p) that stand for those of tied times."""
+    (k, f), at, g = ties.one_by_one(), ties.at, len(ties.at)
+    beta = f / (s0[at][k] - f * d0[k])
+    middle = np.bincount(k, beta, g) / ties.places
+    spread = np.sqrt(np.bincount(k, (beta - middle[k]) ** 2, g) / ties.places)
+    start = s1[at] / s0[at, None]
+    along = start * d0[:, None] - d1
+    points = [start + (middle + side * spread)[:, None] * along for side in (-1, 1)]
+    return np.tile(at, 2), np.tile(weight[at] / 2, 2), np.concatenate(points)
 
 
 def drift(found: Means, centre: Array) -> Array:

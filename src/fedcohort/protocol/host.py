@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from fedcohort import mapped
 from fedcohort.arrays import Array
+from fedcohort.protocol import registry
 from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.errors import (
     DataError,
@@ -25,7 +28,7 @@ from fedcohort.protocol.errors import (
     VerbRefused,
 )
 from fedcohort.protocol.federation import View
-from fedcohort.protocol.message import checked, packed
+from fedcohort.protocol.message import Total, checked, packed
 from fedcohort.protocol.once import InMemory, Once, check_once
 from fedcohort.protocol.private import Drawing, Guard, Noised, Private, Spent
 from fedcohort.protocol.site_state import closed, joined, own, own_copies, read_only
@@ -241,6 +244,10 @@ class Host:
         step = self._admitted(call, arguments, alone=alone)
         if self._guard is not None:
             return self._noisy(step, call, arguments, self._guard)
+        if step.blocks == "rows" and mapped.table_rows(self._named(call.view)):
+            reply = self._added(step, call, arguments)
+            check_sense(self.name, call.number, step, reply, arguments)
+            return Answer(Fit(reply), None)
         return self._told(step, call, arguments, self._run(step, call, arguments), lent=lent)
 
     @staticmethod
@@ -266,7 +273,7 @@ class Host:
             steps = [h._admitted(call, arguments, alone=False) for h in hosts]
             if any(step.many is not twin for step in steps):
                 return None
-            outs = twin([h._site(call, None) for h in hosts], **arguments)
+            outs = twin([h._site(call, call.step, None) for h in hosts], **arguments)
         except Exception:
             return None
         if outs is None or len(outs) != len(hosts):
@@ -307,8 +314,8 @@ class Host:
     ) -> Answer:
         """Return what leaves of a step's result: what is checked after it, without a guard."""
         out, state, kept = self._kept_by(step, out)
-        widen = step.verb == "sum"
         lent = lent and state is None
+        widen = step.verb == "sum"
         reply = checked(out, step.reply, self.name, step.name, widen=widen, lent=lent)
         check_sense(self.name, call.number, step, reply, arguments)
         if kept is not None and self._kept is not None:
@@ -337,6 +344,24 @@ class Host:
         if kept is not None and self._kept is not None:
             self._kept(call, public, kept)
         return Answer(safe, state, spent)
+
+    def _added(
+        self, step: Step[..., Any], call: Call, arguments: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        """Return a step's reply on a table in scratch files: those on its blocks, added."""
+        total = Total()
+        with self._kept_back(step):
+            entropy = self._entropy(call)
+
+            def run(part: Any) -> Any:
+                return step.run(Site(self.name, part, None, entropy, call.among), **arguments)
+
+            def said(line: str) -> None:
+                warnings.warn(f"site {self.name!r}: {line}.", stacklevel=2)
+
+            for out in mapped.in_blocks(self._named(call.view), run, said):
+                total.add(self.name, checked(out, step.reply, self.name, step.name, widen=True), 1)
+        return total.arrays
 
     def _kept_by(
         self, step: Step[..., Any], out: Any
@@ -389,15 +414,28 @@ class Host:
                 # the state of a step of another kind is ignored
                 if found.keys() == kind.__dataclass_fields__.keys():
                     state = kind(**(closed(found) if read_only(kind) else own_copies(found)))
-            return step.run(self._site(call, state), **arguments)
+            site = self._site(call, step, state)
+            try:
+                return step.run(site, **arguments)
+            finally:
+                mapped.release_all(site.data)
 
-    def _site(self, call: Call, state: Any) -> Site[Any, Any]:
+    def _site(self, call: Call, step: Step[..., Any], state: Any) -> Site[Any, Any]:
         """Return what a step gets here."""
-        drawn = entropy(self.seed, self.name, call.number)
         data = self._named(call.view)
-        if self._guard is not None:
-            drawn = self._guard.entropy(call) or drawn
-        return Site(self.name, data, state, drawn, call.among)
+        if not step.blocks and mapped.table_rows(data):
+            raise Refused(
+                "memory",
+                f"site {self.name!r}: its table is larger than the memory for it, and step "
+                f"{step.name} needs the table in memory. Take one of the methods "
+                f"{', '.join(registry.of_large_tables())} with default settings; or give more "
+                f"memory ({mapped.SETTING}).",
+            )
+        return Site(self.name, data, state, self._entropy(call), call.among)
+
+    def _entropy(self, call: Call) -> tuple[int, ...]:
+        drawn = entropy(self.seed, self.name, call.number)
+        return drawn if self._guard is None else self._guard.entropy(call) or drawn
 
     @contextlib.contextmanager
     def _kept_back(self, step: Step[..., Any]) -> Generator[None]:

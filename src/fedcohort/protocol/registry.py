@@ -89,6 +89,17 @@ def those_which_give(what: str, kind: str | None = None) -> tuple[str, ...]:
     return tuple(m.name for m in found if m.overrides(what) and (kind is None or kind in m.tasks))
 
 
+def of_large_tables() -> tuple[str, ...]:
+    """Return the methods whose fits, with default settings, take tables larger than memory."""
+    found: list[str] = []
+    for name in names():
+        with contextlib.suppress(NotSupported, SettingError):
+            method = find(name)
+            if all(step.blocks for step in method.asked(method.configure({}))):
+                found.append(name)
+    return tuple(found)
+
+
 def check_outcome(method: Method, kind: str, outcome: str) -> None:
     """Refuse an outcome that a method cannot learn.
 

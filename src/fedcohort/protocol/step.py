@@ -14,6 +14,11 @@ A step that needs an argument which differs by site (`per_site`) names it,
 would reveal what a step hides, the step names it, ``@summed(once=("edges",))``, and a site accepts
 one value only (`protocol.once`); such a sum needs all of its sites.
 
+A step whose reply is a sum over the rows of its table says so, ``@summed(blocks="rows")``: where a
+table is larger than memory (`fedcohort.mapped`), the site runs it on one block of rows after the
+other and adds the replies. So it must give on a site's blocks what it gives on as many sites. One
+that walks such a table itself says ``blocks="own"``; others are refused for it.
+
 A fit of one site in the process that asks reveals nothing to anyone. A step for it,
 ``@gathered(alone=True)``, may return what no other fit may know. Every other host refuses it.
 
@@ -135,6 +140,7 @@ class Step(Generic[P, R]):
     once : arguments that a site accepts with one value only.
     alone : whether it is for a fit of one site in this process (`Federation.alone`).
     many : its twin for several sites at once; None without.
+    blocks : how it takes a table larger than memory: "rows", "own", or "" (not at all).
     """
 
     run: Callable[..., Any]
@@ -142,6 +148,7 @@ class Step(Generic[P, R]):
     once: tuple[str, ...] = ()
     alone: bool = False
     many: Many | None = None
+    blocks: str = ""
     name: str = field(init=False)
     reply: type[Any] = field(init=False)
     state: type[Any] | None = field(init=False)
@@ -168,6 +175,8 @@ class Step(Generic[P, R]):
                 )
         if keeps and noised:
             raise TypeError(f"step {name} keeps a state and is Noised. Keep goes with Private.")
+        if self.blocks == "rows" and (keeps or private or self.verb != "sum"):
+            raise TypeError(f"step {name} is no plain sum, so its replies on blocks do not add.")
         if odd := [a for a in self.apart if hints.get(a) not in (bool, int)]:
             raise TypeError(
                 f"step {name} lets {odd[0]!r} differ by site, which is no argument of type int or "
@@ -254,7 +263,11 @@ def summed(fn: Callable[Concatenate[Site[Data, State], P], Noised[R]], /) -> Sum
 def summed(fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Summed[P, R]: ...
 @overload
 def summed(
-    *, apart: tuple[str, ...] = (), once: tuple[str, ...] = (), many: Many | None = None
+    *,
+    apart: tuple[str, ...] = (),
+    once: tuple[str, ...] = (),
+    many: Many | None = None,
+    blocks: str = "",
 ) -> _Marking: ...
 def summed(
     fn: Callable[..., Any] | None = None,
@@ -263,6 +276,7 @@ def summed(
     apart: tuple[str, ...] = (),
     once: tuple[str, ...] = (),
     many: Many | None = None,
+    blocks: str = "",
 ) -> Any:
     """Mark a site step whose replies may be revealed only as their sum.
 
@@ -271,9 +285,10 @@ def summed(
     apart : arguments that may differ by site; see the module's header.
     once : arguments that have one value at a site.
     many : its twin for several sites at once.
+    blocks : how the step takes a table larger than memory; see the module's header.
     """
     if fn is None:
-        return partial(Summed[..., Any], apart=apart, once=once, many=many)
+        return partial(Summed[..., Any], apart=apart, once=once, many=many, blocks=blocks)
     return Summed(fn)
 
 
@@ -289,7 +304,11 @@ def gathered(fn: Callable[Concatenate[Site[Data, State], P], Noised[R]], /) -> G
 def gathered(fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Gathered[P, R]: ...
 @overload
 def gathered(
-    *, once: tuple[str, ...] = (), alone: bool = False, many: Many | None = None
+    *,
+    once: tuple[str, ...] = (),
+    alone: bool = False,
+    many: Many | None = None,
+    blocks: str = "",
 ) -> _MarkingEach: ...
 def gathered(
     fn: Callable[..., Any] | None = None,
@@ -298,6 +317,7 @@ def gathered(
     once: tuple[str, ...] = (),
     alone: bool = False,
     many: Many | None = None,
+    blocks: str = "",
 ) -> Any:
     """Mark a site step whose replies may each be revealed.
 
@@ -306,7 +326,8 @@ def gathered(
     once : arguments that have one value at a site.
     alone : only a fit of one site in this process may ask it.
     many : its twin for several sites at once.
+    blocks : "own" if the step takes a table larger than memory.
     """
     if fn is None:
-        return partial(Gathered[..., Any], once=once, alone=alone, many=many)
+        return partial(Gathered[..., Any], once=once, alone=alone, many=many, blocks=blocks)
     return Gathered(fn)

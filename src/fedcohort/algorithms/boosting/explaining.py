@@ -75,7 +75,7 @@ class Explained:
     curve: Array
 
 
-@summed
+@summed(blocks="own")
 def count_explained(site: BoostingSite, *, columns: Array, share: float) -> Keep[Counted, Growing]:
     """Draw rows that the trees learn from; count them by bin of some covariates.
 
@@ -93,7 +93,7 @@ def count_explained(site: BoostingSite, *, columns: Array, share: float) -> Keep
     return Keep(told, replace(state, used=used))
 
 
-@summed
+@summed(blocks="own")
 def explain_trees(
     site: BoostingSite, *, objective: str, columns: Array, ends: Array, points: Array, base: Array,
     kept: Array, roots: Array, feature: Array, threshold: Array, left: Array, right: Array,

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort import mapped
 from fedcohort.algorithms.boosting import arguments
 from fedcohort.algorithms.boosting.objectives import FARTHEST, Outcome, pulls, targets
 from fedcohort.arrays import Array
@@ -106,7 +107,7 @@ Table = LabelledTable | SurvivalTable
 BoostingSite = Site[Table, Growing | None]
 
 
-@summed
+@summed(blocks="own")
 def begin(
     site: Site[Table, None], *, edges: Array, objective: str, classes: int, kinds: int,
     held_out: float,
@@ -140,7 +141,7 @@ def begin(
     )
 
 
-@summed
+@summed(blocks="own")
 def sum_risks(
     site: BoostingSite, *, moves: Array, values: Array, times: Array, together: bool, last: Array
 ) -> Keep[Risks, Growing]:
@@ -173,7 +174,7 @@ def sum_risks(
     )
 
 
-@summed
+@summed(blocks="own")
 def pull_rows(
     site: BoostingSite, *, moves: Array, values: Array, objective: str, sigma: float,
     class_weight: Array, times: Array, together: bool, hazard: Array, squares: Array, share: float,
@@ -218,7 +219,7 @@ def pull_rows(
     )
 
 
-@summed
+@summed(blocks="own")
 def count_cells(
     site: BoostingSite, *, moves: Array, asked: Array, ends: Array
 ) -> Keep[Numbers, Growing]:
@@ -233,7 +234,7 @@ def count_cells(
     return Keep(Numbers(_joined(found, ())), state)
 
 
-@summed
+@summed(blocks="own")
 def sum_cells(
     site: BoostingSite, *, moves: Array, asked: Array, ends: Array, counted: bool
 ) -> Keep[Sums, Growing]:
@@ -261,7 +262,8 @@ def draws(site: Site[Table, Any]) -> np.random.Generator:
         found = hashlib.blake2b(digest_size=32)
         for column in table:
             if column is not None:
-                found.update(np.ascontiguousarray(column).tobytes())
+                for rows in mapped.walked(column):
+                    found.update(np.ascontiguousarray(column[rows]).tobytes())
         return int.from_bytes(found.digest(), "big")
 
     return np.random.default_rng((*site.entropy, remembered(table, "boosting draws", digest)))
@@ -311,7 +313,9 @@ def bins_of(site: Site[Table, Any], state: Growing) -> Array:
     for edges, bins in known:
         if edges == key:
             return bins
-    known.append((key, histogram.numbered(site.data.x, state.edges)))
+    x = site.data.x
+    parts = [histogram.numbered(x[rows], state.edges) for rows in mapped.walked(x)]
+    known.append((key, parts[0] if len(parts) == 1 else np.concatenate(parts)))
     return known[-1][1]
 
 

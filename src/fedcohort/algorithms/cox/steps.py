@@ -103,7 +103,7 @@ class Disorder:
     squares: Array
 
 
-@summed
+@summed(blocks="rows")
 def totals(site: SurvivalSite, *, offset: bool) -> Totals:
     """Count the records, and sum their weights and covariates.
 
@@ -120,7 +120,7 @@ def totals(site: SurvivalSite, *, offset: bool) -> Totals:
     return Totals(np.array(float(len(x))), np.array(weight.sum()), x.sum(axis=0))
 
 
-@summed
+@summed(blocks="rows")
 def squares(site: SurvivalSite, *, centre: Array) -> Squares:
     """Sum the products of the covariates about their mean.
 
@@ -130,7 +130,7 @@ def squares(site: SurvivalSite, *, centre: Array) -> Squares:
     return Squares(z.T @ z)
 
 
-@summed
+@summed(blocks="rows")
 def stratum_sizes(site: SurvivalSite, *, strata: int) -> StratumSizes:
     """Count the records and the deaths of each stratum."""
     table = site.data
@@ -141,7 +141,7 @@ def stratum_sizes(site: SurvivalSite, *, strata: int) -> StratumSizes:
     )
 
 
-@summed
+@summed(blocks="rows")
 def deaths(
     site: SurvivalSite, *, times: Array, sizes: Array, together: bool, centre: Array
 ) -> Deaths:
@@ -171,7 +171,7 @@ def deaths(
     )
 
 
-@summed
+@summed(blocks="rows")
 def risk_weights(
     site: SurvivalSite,
     *,
@@ -192,7 +192,7 @@ def risk_weights(
     return RiskWeights(records.leaving(risk), records.sharing_sum(risk, tied))
 
 
-@summed
+@summed(blocks="rows")
 def expected_deaths(
     site: SurvivalSite,
     *,
@@ -213,7 +213,7 @@ def expected_deaths(
     return Expected(*records.expected(risks(records, beta), a, b))
 
 
-@summed
+@summed(blocks="rows")
 def risk_moments(
     site: SurvivalSite,
     *,
@@ -234,7 +234,7 @@ def risk_moments(
     return RiskMoments(records.leaving(weighted), records.sharing_sum(weighted, tied))
 
 
-@summed
+@summed(blocks="rows")
 def trend_moments(
     site: SurvivalSite,
     *,
@@ -256,7 +256,7 @@ def trend_moments(
     return TrendMoments(*over_records(records, risks(records, beta), a, b, g))
 
 
-@summed
+@summed(blocks="rows")
 def disorder(
     site: SurvivalSite,
     *,

@@ -72,7 +72,7 @@ class Saturated:
 LabelledSite = Site[LabelledTable, None]
 
 
-@summed
+@summed(blocks="rows")
 def totals(site: LabelledSite, *, family: str, link: str, offset: bool) -> Totals:
     """Count the records and those whose outcome is above 0, and sum outcome and covariates."""
     x, shift, y, w = _columns(site.data, offset)
@@ -93,7 +93,7 @@ def totals(site: LabelledSite, *, family: str, link: str, offset: bool) -> Total
     )
 
 
-@summed
+@summed(blocks="rows")
 def reach(
     site: LabelledSite,
     *,
@@ -114,7 +114,7 @@ def reach(
     return Reach(np.array([*beyond, False][:2], float))
 
 
-@summed
+@summed(blocks="rows")
 def curvature(
     site: LabelledSite,
     *,
@@ -154,7 +154,7 @@ def curvature(
     )
 
 
-@summed
+@summed(blocks="rows")
 def saturated(site: LabelledSite, *, family: str, link: str, dispersion: float) -> Saturated:
     """Sum the log-likelihood of a perfect fit, once, at the end."""
     y, w = site.data.y, _weight(site.data)

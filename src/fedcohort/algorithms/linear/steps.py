@@ -31,7 +31,7 @@ MOST_FOLDS = 20
 LabelledSite = Site[LabelledTable, None]
 
 
-@summed
+@summed(blocks="rows")
 def fold_products(
     site: LabelledSite,
     *,

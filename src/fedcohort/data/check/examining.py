@@ -33,6 +33,7 @@ from fedcohort.data.check.sites import (
 )
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import read_numbers
+from fedcohort.data.on_disk import release
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.variable import Variable
 
@@ -70,6 +71,7 @@ def examine(
         found += check_patients(sheet, frame, here, warnings=warnings)
         found += check_sizes(sheet) if natural else []
         whole.append(replace(sheet, frame=frame))
+        release(frame)
     if len(sheets) > 1:
         found = _constant_everywhere(found, whole)
     if isinstance(outcome, Survival):
@@ -77,6 +79,8 @@ def examine(
         if with_event:
             found += check_events(with_event, outcome, each=natural and not eventless)
     found += check_units(whole, dictionary, outcome, accepted, rows=warnings)
+    for sheet in whole:
+        release(sheet.frame)
     if warnings:
         found += check_between(whole, dictionary)
         found += check_levels(whole, dictionary, outcome)
@@ -127,6 +131,7 @@ def _check_cells(
         for rule in rules_of(v, outcome):
             if warnings or rule.severity == ERROR:
                 found += _of_rule(sheet, frame[v.name], v, rule)
+        release(frame)
     for v in known:
         if v.since and not v.identifier:
             found += _check_duration(sheet, frame, v, warnings=warnings)

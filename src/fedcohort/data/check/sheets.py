@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.check.findings import ERROR, Finding, rows_of
+from fedcohort.data.on_disk import taken, without
 from fedcohort.data.read.frames import site_names
 
 #: If more than half of a site column's names have fewer rows than this, the names may be patients'.
@@ -59,7 +60,7 @@ class Sheet:
         if known and not {column, *known} & set(names):
             return cls(frame, name)
         site = site_names(frame, column, name)
-        return cls(frame.drop(columns=[column]), name, site, site_at=names.index(column))
+        return cls(without(frame, [column]), name, site, site_at=names.index(column))
 
     def only(self, kept: Array) -> Sheet:
         """Return the table with the rows (n,) that are kept."""
@@ -67,7 +68,7 @@ class Sheet:
             return self
         at = np.flatnonzero(kept)
         site = self.site if self.site is None or isinstance(self.site, str) else self.site[at]
-        frame = self.frame.iloc[at].reset_index(drop=True)
+        frame = taken(self.frame, at)
         return replace(
             self, frame=frame, site=site, rows=self.number(at), left_out=len(kept) - len(at)
         )

@@ -37,6 +37,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort import mapped
 from fedcohort.arrays import Array
 from fedcohort.data.describe.shown_number import HIDDEN, ShownNumber
 from fedcohort.data.encode import Encoded
@@ -69,7 +70,7 @@ class CellStates:
 
 def cells_of(data: Encoded, n_levels: Array) -> list[Array]:
     """Return the counts of each variable: missing values, then known ones or levels."""
-    known = [np.count_nonzero(~np.isnan(x)) for x in data.numbers]
+    known = [np.count_nonzero(~np.isnan(x)) for x in mapped.each(data.numbers)]
     out = [np.array([len(x) - n, n]) for x, n in zip(data.numbers, known, strict=True)]
     pairs = zip(data.codes, n_levels.tolist(), strict=True)
     return [*out, *(np.bincount(c + 1, minlength=n + 1) for c, n in pairs)]
@@ -83,7 +84,7 @@ def states_of(data: Encoded, n_levels: Array, min_cell: int) -> tuple[int, Array
     for j, cells in enumerate(every):
         own = hidden_variable(cells, min_cell)
         state[j, : len(cells)] = np.where(own, OWN, SHOWN if n else NONE)
-    for j, x in enumerate(data.numbers):
+    for j, x in enumerate(mapped.each(data.numbers)):
         if not np.isnan(x).all():
             state[j, -1] = OWN if ShownNumber.of(x, min_cell).mean is None else SHOWN
     if 0 < n < 2 * min_cell and min_cell > 1:
@@ -124,7 +125,7 @@ def secret(cells: Array, row: Array | None, j: int, min_cell: int) -> Array:
     return own | row[j, : len(cells)]
 
 
-@gathered
+@gathered(blocks="own")
 def tell_cells(site: Site[Encoded, None], *, n_levels: Array, min_cell: int) -> CellStates:
     """Return which counts the site hides by its own rule, and whether it shows a mean; no count."""
     n, state = states_of(site.data, n_levels, min_cell)

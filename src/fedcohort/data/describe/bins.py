@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort import mapped
 from fedcohort.arrays import Array
 from fedcohort.data.describe.summary import NORMAL_IQR, Summary
 from fedcohort.data.encode import Encoded
@@ -83,7 +84,7 @@ class Bars:
         return cls(plain["name"], plain["unit"], tuple(plain["edges"]), tuple(plain["counts"]))
 
 
-@summed
+@summed(blocks="own")
 def count_bins(site: Site[Encoded, None], *, edges: Array, min_cell: int) -> Bins:
     """Count the values of each number between edges, with small counts merged into neighbours.
 
@@ -92,7 +93,7 @@ def count_bins(site: Site[Encoded, None], *, edges: Array, min_cell: int) -> Bin
     between = count_between(site.data.numbers, edges)
     counts = np.zeros((len(edges), edges.shape[1] + 1), np.int64)
     adds = np.zeros(len(counts), np.int64)
-    for j, (x, own) in enumerate(zip(site.data.numbers, edges, strict=True)):
+    for j, (x, own) in enumerate(zip(mapped.each(site.data.numbers), edges, strict=True)):
         last = int(np.isfinite(own).sum())
         if not last:
             continue

@@ -24,6 +24,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedcohort import mapped
 from fedcohort.arrays import Array
 from fedcohort.data.describe.agreed import NO_MARKS, NO_MORE, closed_at, secret
 from fedcohort.data.describe.shown_number import HIDDEN, ShownNumber
@@ -52,7 +53,7 @@ class GroupTables:
     shown: Array
 
 
-@gathered(once=("n_levels", "marks", "closed"))
+@gathered(once=("n_levels", "marks", "closed"), blocks="own")
 def describe_by_group(
     site: Site[Encoded, None],
     *,
@@ -76,7 +77,9 @@ def describe_by_group(
     probabilities: list[float] = shares.tolist()
     group = np.where(codes[by] < 0, g, codes[by])
     rows = np.bincount(group, minlength=g + 1)
-    tables = [_crossed(np.isnan(x).astype(np.int64), group, 2, g)[::-1] for x in numbers]
+    tables = [
+        _crossed(np.isnan(x).astype(np.int64), group, 2, g)[::-1] for x in mapped.each(numbers)
+    ]
     tables += [_crossed(c + 1, group, n + 1, g) for c, n in zip(codes, n_levels, strict=True)]
     missing = np.full((len(tables), g), HIDDEN)
     levels = np.zeros((len(codes), most, g), np.int64)

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedcohort import mapped
 from fedcohort.arrays import Array
 from fedcohort.data.describe.summary import Summary
 from fedcohort.data.describe.table import Reading
@@ -68,7 +69,7 @@ class Correlation:
     refused: dict[tuple[str, str], str]
 
 
-@summed
+@summed(blocks="own")
 def sum_pairs(
     site: Site[Encoded, None], *, numbers: Array, codes: Array, origin: Array, min_cell: int
 ) -> Pairs:
@@ -78,39 +79,42 @@ def sum_pairs(
     """
     known = [site.data.numbers[j] for j in numbers.tolist()]
     known += [np.where(c < 0, np.nan, c) for c in (site.data.codes[j] for j in codes.tolist())]
-    x = np.column_stack([*known, np.zeros((len(known[0]), 0))])
-    k = ~np.isnan(x)
-    z = np.where(k, x - origin, 0.0)
-    k = k.astype(float)
-    n = k.T @ k
-    closed = _closed(x, min_cell)
+    n, total, squares, inner = np.zeros((4, len(known), len(known)))
+    for rows in mapped.blocks(len(known[0]), len(known)):
+        x = np.column_stack([column[rows] for column in known])
+        k = ~np.isnan(x)
+        z = np.where(k, x - origin, 0.0)
+        k = k.astype(float)
+        n += k.T @ k
+        total += z.T @ k
+        squares += (z * z).T @ k
+        inner += z.T @ z
+        for column in known:
+            mapped.release(column)
+    closed = _closed(known, min_cell)
     out = closed | (n < max(min_cell, 1))
-    lacking = len(x) - n
+    lacking = len(known[0]) - n
     few = (lacking > 0) & (lacking < min_cell)
-    pairs = np.where(few, len(x) - min_cell // 2, n)
+    pairs = np.where(few, len(known[0]) - min_cell // 2, n)
 
     def shown(sums: Array) -> Array:
         return np.where(out, 0.0, sums)
 
-    return Pairs(
-        shown(pairs), shown(z.T @ k), shown((z * z).T @ k), shown(z.T @ z), closed.astype(np.int64)
-    )
+    return Pairs(shown(pairs), shown(total), shown(squares), shown(inner), closed.astype(np.int64))
 
 
-def _closed(x: Array, min_cell: int) -> Array:
-    """Return which pairs of columns of x (n, p) are closed by (3): two-valued, with a small
-    count.
-    """
-    p = x.shape[1]
+def _closed(columns: Sequence[Array], min_cell: int) -> Array:
+    """Return which pairs of columns (n,) are closed by (3): two-valued, with a small count."""
+    p = len(columns)
     closed = np.zeros((p, p), bool)
     if min_cell <= 1:
         return closed
     halves: dict[int, Array] = {}
-    for j in range(p):
-        lacks = np.isnan(x[:, j])
-        values = np.unique(x[~lacks, j])
+    for j, x in enumerate(mapped.each(columns)):
+        lacks = np.isnan(x)
+        values = np.unique(x[~lacks])
         if len(values) <= 2:
-            parts = [lacks, *(x[:, j] == v for v in values)]
+            parts = [lacks, *(x == v for v in values)]
             halves[j] = np.column_stack(parts).astype(np.int64)
     for i, one in halves.items():
         for j, other in halves.items():

@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedcohort import mapped
 from fedcohort.arrays import Array
 from fedcohort.data.describe.agreed import OTHERS, Agreed, cells_of, own_line, shown_sums
 from fedcohort.data.describe.shown_number import QUARTILES
@@ -67,7 +68,7 @@ class Hidden:
     shut: Array
 
 
-@summed(once=("n_levels", "marks", "closed", "own", "some", "centre", "spread"))
+@summed(once=("n_levels", "marks", "closed", "own", "some", "centre", "spread"), blocks="own")
 def sum_hidden(
     site: Site[Encoded, None],
     *,
@@ -96,7 +97,7 @@ def sum_hidden(
     for j, cells in enumerate(every):
         counts[j, : len(cells)] = np.where(mine[j, : len(cells)], cells, 0)
     sums, apart = np.zeros((len(centre), 4)), np.zeros((len(centre), 2), np.int64)
-    for j, x in enumerate(site.data.numbers):
+    for j, x in enumerate(mapped.each(site.data.numbers)):
         known = np.sort(x[~np.isnan(x)])
         if not mine[j, -1] or not len(known) or spread[j] <= 0:
             continue

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedcohort import mapped
 from fedcohort.arrays import Array
 from fedcohort.data.describe.agreed import (
     NO_MARKS,
@@ -76,7 +77,7 @@ class SiteQuantiles:
 # beside a site's rows -------------------------------------------------------------------
 
 
-@gathered(once=("n_levels", "marks", "closed"))
+@gathered(once=("n_levels", "marks", "closed"), blocks="own")
 def describe_columns(
     site: Site[Encoded, None],
     *,
@@ -98,8 +99,8 @@ def describe_columns(
         rows = HIDDEN
     missing = np.full(len(columns), HIDDEN)
     levels = np.zeros((len(codes), max([0, *n_levels.tolist()])), np.int64)
-    found = [ShownNumber.of(x, min_cell, rounding=rounding) for x in numbers]
-    for j, x in enumerate(numbers):
+    found = [ShownNumber.of(x, min_cell, rounding=rounding) for x in mapped.each(numbers)]
+    for j, x in enumerate(mapped.each(numbers)):
         cells = np.array([np.isnan(x).sum(), np.count_nonzero(~np.isnan(x))])
         if secret(cells, row, j, min_cell).any():
             found[j] = replace(found[j], missing=HIDDEN)
@@ -123,7 +124,7 @@ def describe_columns(
     )
 
 
-@gathered
+@gathered(blocks="own")
 def describe_quantiles(
     site: Site[Encoded, None], *, shares: Array, min_cell: int, rounding: bool
 ) -> SiteQuantiles:
@@ -134,7 +135,7 @@ def describe_quantiles(
     probabilities: list[float] = shares.tolist()
     found = [
         ShownNumber.of(x, min_cell, shares=probabilities, rounding=rounding).quantiles
-        for x in site.data.numbers
+        for x in mapped.each(site.data.numbers)
     ]
     values = np.array([[q or 0.0 for q in row] for row in found], float)
     shown = np.array([[q is not None for q in row] for row in found], bool)

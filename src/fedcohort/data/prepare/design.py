@@ -27,6 +27,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data import on_disk
 from fedcohort.data.dictionary import Variable
 from fedcohort.data.encode import (
     Encoding,
@@ -273,6 +274,12 @@ class Design:
         return Variable(self.strata, "category", self.strata_levels)
 
     def _features(self, frame: pd.DataFrame) -> Array:
+        if not on_disk.on_disk(frame):
+            return self._in_memory(frame)
+        blocks = (self._in_memory(frame.iloc[rows]) for rows in on_disk.parts(frame))
+        return on_disk.stored(len(frame), len(self.features), blocks)
+
+    def _in_memory(self, frame: pd.DataFrame) -> Array:
         x = np.empty((len(frame), len(self.features)))
         for part, values in parts_of(self.columns, self.encoding(frame), len(frame)):
             self._write(values, x[part])

@@ -54,7 +54,7 @@ class Cut:
     squares: Array
 
 
-@summed
+@summed(blocks="rows")
 def column_tally(site: Site[Encoded, None], *, most_levels: int) -> Tally:
     """Count rows, values and levels of each column, and sum the values."""
     numbers, codes = site.data
@@ -73,14 +73,14 @@ def column_tally(site: Site[Encoded, None], *, most_levels: int) -> Tally:
     )
 
 
-@summed
+@summed(blocks="rows")
 def column_spread(site: Site[Encoded, None], *, centre: Array) -> Spread:
     """Sum the squared deviations of each column from its pooled mean."""
     pairs = zip(site.data.numbers, centre, strict=True)
     return Spread(np.array([_deviations(x, c)[1] for x, c in pairs], np.float64))
 
 
-@summed
+@summed(blocks="rows")
 def column_cells(site: Site[Encoded, None], *, edges: Array) -> Cells:
     """Count the values of each column between edges.
 
@@ -89,7 +89,7 @@ def column_cells(site: Site[Encoded, None], *, edges: Array) -> Cells:
     return Cells(count_between(site.data.numbers, edges))
 
 
-@summed
+@summed(blocks="rows")
 def column_cut(site: Site[Encoded, None], *, low: Array, high: Array, centre: Array) -> Cut:
     """Cut each column to its limits; sum the deviations from one point, and their squares."""
     found = [

@@ -28,6 +28,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.on_disk import DATE, on_disk
 from fedcohort.data.read.csvcells import with_commas
 from fedcohort.data.variable import Variable
 from fedcohort.data.words import level_text
@@ -38,9 +39,6 @@ MISSING = frozenset(
     ["", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
      "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"]
 )  # fmt: skip
-
-#: Form of dates, in microseconds: nanoseconds end in the year 2262.
-DATE = np.dtype("datetime64[us]")
 
 #: From this number on, a float cannot hold every whole number.
 EXACT = 2**53
@@ -57,13 +55,13 @@ def canonical(frame: pd.DataFrame, dictionary: Dictionary) -> pd.DataFrame:
     """Return a table in the form that its dictionary gives it; see the header.
 
     Columns that the dictionary does not contain are made `plain`. Rows keep their order. Columns
-    that are already in form are not copied.
+    that are already in form are not copied. A frame on disk is in form.
 
     Raises
     ------
     DataError : a cell is a list or another object that is no single value.
     """
-    return _with(frame, dictionary.variables)
+    return frame if on_disk(frame) else _with(frame, dictionary.variables)
 
 
 def plain(frame: pd.DataFrame) -> pd.DataFrame:

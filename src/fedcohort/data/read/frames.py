@@ -6,8 +6,10 @@ a column of sites becomes one table per site. Nothing is revealed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +18,23 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data import on_disk
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import column_of
 from fedcohort.data.outcome import Outcome, columns_of
+from fedcohort.data.read import large
 from fedcohort.data.read.canonical import texts
 from fedcohort.data.read.csvfile import require_file
 from fedcohort.data.words import rows
 from fedcohort.protocol.errors import DataError
 
 
-def read_parquet(path: Path) -> pd.DataFrame:
-    """Read one Parquet file.
+def read_parquet(
+    path: Path, known: Dictionary | None = None, some: Collection[str] = ()
+) -> pd.DataFrame:
+    """Read one Parquet file, in batches if it is larger than memory (`large`).
+
+    some : columns to keep besides those of the dictionary, as text, if it is read in batches.
 
     Raises
     ------
@@ -43,10 +51,25 @@ def read_parquet(path: Path) -> pd.DataFrame:
         ) from None
     try:
         with parquet.ParquetFile(path) as file:
-            return from_arrow(file.read())
+            names = tuple(map(str, file.schema_arrow.names))
+            table = large.Table(str(path), file.metadata.num_rows, names, partial(_batches, path))
+            if not large.is_large(table, known, some):
+                return from_arrow(file.read())
+        return large.read(table, known, some)
     except (pa.ArrowException, OSError, ValueError) as error:
         kind = type(error).__name__
         raise DataError(f"{path} cannot be read as Parquet ({kind}). Is the file whole?") from None
+
+
+@contextmanager
+def _batches(path: Path, names: list[str], rows: int) -> Generator[Iterator[pd.DataFrame]]:
+    """Yield the batches of a Parquet file."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+        found = file.iter_batches(batch_size=rows, columns=names, use_threads=False)
+        yield (from_arrow(pa.Table.from_batches([batch])) for batch in found)
 
 
 def from_arrow(table: Any) -> pd.DataFrame:
@@ -76,7 +99,7 @@ def as_pandas(frame: Any) -> pd.DataFrame:
     DataError : the object is no table that narwhals supports, or pyarrow is not installed.
     """
     if isinstance(frame, pd.DataFrame):
-        return frame.reset_index(drop=True)
+        return on_disk.numbered(frame)
     try:
         return from_arrow(nw.from_native(frame, eager_only=True).to_arrow())
     except TypeError:
@@ -120,8 +143,8 @@ def by_column(frame: pd.DataFrame, column: str, where: str) -> dict[str, pd.Data
     DataError : there is no such column, or rows have no site.
     """
     names = site_names(frame, column, where)
-    rest = frame.drop(columns=[column])
-    return {str(n): rest[names == n].reset_index(drop=True) for n in np.unique(names)}
+    rest = on_disk.without(frame, [column])
+    return {str(n): on_disk.taken(rest, names == n) for n in np.unique(names)}
 
 
 def without(dictionary: Dictionary, column: str | None) -> Dictionary:

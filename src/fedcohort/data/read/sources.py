@@ -203,7 +203,7 @@ def _load(
             raise DataError(f"{source}: there is {known_name('sample', name, SAMPLES)}")
         return SAMPLES[name]()
     if is_url(source):
-        return Source(read_sql(source, query, base), source)
+        return Source(read_sql(source, query, base, dictionary, texts), source)
     if "{site}" in source:
         return Source(_by_site(base / source, dictionary, texts), source)
     return Source(_read(base / source, dictionary, texts), source)
@@ -211,7 +211,7 @@ def _load(
 
 def _read(path: Path, dictionary: Dictionary | None, texts: Collection[str]) -> pd.DataFrame:
     if path.suffix.lower() in (".parquet", ".pq"):
-        return read_parquet(path)
+        return read_parquet(path, dictionary, texts)
     return read_csv(path, dictionary, texts)
 
 

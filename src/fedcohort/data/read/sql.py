@@ -11,6 +11,9 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote_plus
@@ -18,6 +21,8 @@ from urllib.parse import parse_qsl, unquote_plus
 import numpy as np
 import pandas as pd
 
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.read import large
 from fedcohort.data.read.csvfile import require_file
 from fedcohort.protocol.errors import DataError
 
@@ -95,12 +100,22 @@ def problem_of_query(query: str) -> str | None:
     return None
 
 
-def read_sql(url: str, query: str, base: Path) -> pd.DataFrame:
+def read_sql(
+    url: str,
+    query: str,
+    base: Path,
+    known: Dictionary | None = None,
+    some: Collection[str] = (),
+) -> pd.DataFrame:
     """Return the rows of a query, with cells of plain Python types.
+
+    With a dictionary the rows are counted first; a table larger than memory is read in batches and
+    returned in the dictionary's form (`large`). It needs an order that does not change.
 
     Parameters
     ----------
     url : in SQLAlchemy's form; a relative path of SQLite or DuckDB starts at `base`.
+    some : as in `large.read`.
 
     Raises
     ------
@@ -110,16 +125,66 @@ def read_sql(url: str, query: str, base: Path) -> pd.DataFrame:
     for problem in (problem_of_url(url), problem_of_query(query)):
         if problem:
             raise DataError(f"a database as source: {problem}")
+    table = None if known is None else _counted(url, query, base)
+    if table is not None and large.is_large(table, known, some):
+        return large.read(table, known, some)
+    with _asked(url, query, base) as result:
+        names, rows = _names(result), result.fetchall()
+    return _frame(names, rows)
+
+
+@contextmanager
+def _asked(url: str, query: str, base: Path) -> Generator[Any]:
+    """Yield the result of a query, whose rows come as they are fetched.
+
+    Raises
+    ------
+    DataError : the query fails, or the database or its driver is missing.
+    """
     engine = _engine(url, base)
     try:
         with engine.connect() as connection:
-            result = connection.exec_driver_sql(query)
-            names = [str(n) for n in result.keys()]  # noqa: SIM118 - a result is no mapping
-            rows = [tuple(row) for row in result.fetchall()]
+            streamed = connection.execution_options(stream_results=True)
+            yield streamed.exec_driver_sql(query)
+    except (DataError, MemoryError):
+        raise
     except Exception as error:
         raise DataError(_said(url, query, getattr(error, "orig", None) or error)) from None
     finally:
         engine.dispose()
+
+
+def _names(result: Any) -> list[str]:
+    return [str(n) for n in result.keys()]  # noqa: SIM118 - a result is no mapping
+
+
+def _counted(url: str, query: str, base: Path) -> large.Table | None:
+    """Return what is known of a query's table before it is read; None if it cannot be counted."""
+    inner = f"FROM ({query.strip().rstrip(';')}\n) AS counted"
+    try:
+        with _asked(url, f"SELECT COUNT(*) {inner}", base) as result:
+            rows = int(result.scalar())
+        with _asked(url, f"SELECT * {inner} WHERE 1 = 0", base) as result:
+            names = tuple(_names(result))
+    except DataError:
+        return None
+    return large.Table(url, rows, names, partial(_batches, url, query, base))
+
+
+@contextmanager
+def _batches(
+    url: str, query: str, base: Path, names: list[str], rows: int
+) -> Generator[Iterator[pd.DataFrame]]:
+    """Yield the batches of a query."""
+    with _asked(url, query, base) as result:
+        found = _names(result)
+        parts = iter(lambda: result.fetchmany(rows), [])
+        yield (_frame(found, part)[names] for part in parts)
+
+
+def _frame(names: list[str], fetched: Sequence[Any]) -> pd.DataFrame:
+    """Return rows with cells of plain Python types."""
+    rows = [tuple(row) for row in fetched]
     cells = np.empty((len(names), len(rows)), object)
     for i, column in enumerate(zip(*rows, strict=True)):
         cells[i] = column

@@ -16,7 +16,9 @@ import pandas as pd
 
 from fedcohort.data.check import with_outcome
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.on_disk import on_disk, selected
 from fedcohort.data.read import sources
+from fedcohort.data.read.canonical import plain
 from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.data.read.sql import is_url, read_sql
 from fedcohort.data.variable import Variable, columns_by_view, lacking
@@ -95,27 +97,44 @@ def _read(terms: Terms, data: DataSource) -> tuple[pd.DataFrame, pd.DataFrame]:
     known = with_outcome(terms.dictionary, terms.outcome)
     try:
         if is_url(data.source):  # asked once: a database may give its rows in any order
-            whole = read_sql(data.source, data.query, data.base)
+            whole = read_sql(data.source, data.query, data.base, known, _own(data))
             frame = sources.in_memory(whole, known).frames
         else:
-            whole = sources.load(data.source, data.base).frames
-            frame = sources.load(data.source, data.base, dictionary=known).frames
+            frame = sources.load(data.source, data.base, dictionary=known, texts=_own(data)).frames
+            whole = frame
+            if not (isinstance(frame, pd.DataFrame) and on_disk(frame)):
+                whole = sources.load(data.source, data.base).frames
         assert isinstance(frame, pd.DataFrame)
         assert isinstance(whole, pd.DataFrame)
+        if on_disk(frame):
+            return selected(frame, [c for c in frame.columns if c in known]), whole
         return frame.loc[:, [str(c).strip() in known for c in frame.columns]], whole
     except Exception as error:
         kind = "" if isinstance(error, FedcohortError) else f" ({type(error).__name__})"
         raise Refused("data", f"its data source cannot be read{kind}. {_LOOK}") from None
 
 
+def _own(data: DataSource) -> list[str]:
+    """Return the site's own identifiers."""
+    if data.dictionary is None:
+        return []
+    own = read_dictionary(data.base / data.dictionary)
+    return [v.name for v in own.variables.values() if v.identifier]
+
+
 def _who(source: pd.DataFrame, data: DataSource) -> pd.DataFrame:
     """Return the columns that say who a patient is: the site's own identifiers, or all."""
-    if data.dictionary is None:
-        return source
-    own = read_dictionary(data.base / data.dictionary)
-    named = {v.name for v in own.variables.values() if v.identifier}
+    named = _own(data)
     some = source.loc[:, [str(c).strip() in named for c in source.columns]]
-    return some if some.shape[1] else source
+    if not on_disk(source):
+        return some if some.shape[1] else source
+    if not some.shape[1]:
+        raise Refused(
+            "data",
+            "its table is larger than memory, and is then known by identifiers alone. Mark one in "
+            "the site's own dictionary ([data] dictionary in node.toml).",
+        )
+    return plain(some)
 
 
 def _check_dictionary(asked: Dictionary, data: DataSource) -> None:

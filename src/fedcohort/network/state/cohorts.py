@@ -35,7 +35,7 @@ import hmac
 import os
 import secrets
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +49,8 @@ from fedcohort.study.at_site.table import SiteTable
 
 #: Bytes of a digest, and of the secret.
 DIGEST, SECRET = 16, 32
+#: Rows whose cells are texts at one time.
+BLOCK = 1 << 16
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS patients (id INTEGER PRIMARY KEY, dataset TEXT NOT NULL, "
     "digest BLOB NOT NULL, UNIQUE (dataset, digest))",
@@ -61,12 +63,11 @@ _TABLES = (
 def digests(frame: pd.DataFrame, key: bytes) -> list[bytes]:
     """Return a keyed digest of each row (n,) of a source, independent of the order of columns."""
     order = sorted(range(frame.shape[1]), key=lambda i: (str(frame.columns[i]), i))
-    columns = [_texts(frame.iloc[:, i]) for i in order]
     names = "\x1f".join(str(frame.columns[i]) for i in order)
     begun = hmac.new(key, names.encode(), hashlib.sha256)
     seen: dict[bytes, int] = {}
     found: list[bytes] = []
-    for cells in zip(*columns, strict=True):
+    for cells in _rows(frame, order):
         one = begun.copy()
         one.update("\x1f".join(cells).encode("utf-8", "surrogatepass"))
         row = one.digest()
@@ -74,6 +75,13 @@ def digests(frame: pd.DataFrame, key: bytes) -> list[bytes]:
         one.update(seen[row].to_bytes(8, "big"))
         found.append(one.digest()[:DIGEST])
     return found
+
+
+def _rows(frame: pd.DataFrame, order: Sequence[int]) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each row as texts, in blocks of rows that fit into memory."""
+    for start in range(0, len(frame), BLOCK):
+        part = frame.iloc[start : start + BLOCK]
+        yield from zip(*(_texts(part.iloc[:, i]) for i in order), strict=True)
 
 
 def _texts(column: pd.Series) -> list[str]:

@@ -36,6 +36,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.on_disk import stacked
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.prepare import Design
 from fedcohort.metrics.sums import classes as federated_classes
@@ -180,7 +181,7 @@ class Seen:
     def __call__(self, data: Rows, /) -> Judged:
         """Return the outcome of the rows; every risk is 0."""
         halves = list(data.halves) if self.half == ALL else [getattr(data.halves, self.half)]
-        rows = pd.concat(halves, ignore_index=True)
+        rows = stacked(halves)
         return data.judged(rows, np.zeros(len(rows)), np.zeros((len(rows), 0)))
 
 

@@ -26,6 +26,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.check import Sheet, errors, examine, with_outcome
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.on_disk import selected, taken
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.read.canonical import canonical
 from fedcohort.data.read.frames import as_pandas
@@ -120,14 +121,14 @@ class SiteTable:
         ]
         if faults:
             raise Unfit(site, faults)
-        table = table[[c for c in known.variables if c in table.columns]]
+        table = selected(table, [c for c in known.variables if c in table.columns])
         kept = np.flatnonzero(stays(table, outcome, plan.exclude))
         try:
             table, _, flow = exclude(table, None, outcome, plan.exclude, f"site {site!r}")
         except DataError:
             raise Unfit(site, [("", ROWS)]) from None
         order = own_order(table, plan.seed)
-        made = cls(terms, site, table.iloc[order].reset_index(drop=True), flow, kept[order])
+        made = cls(terms, site, taken(table, order), flow, kept[order])
         least = max(plan.min_cell, 2)
         share = min(plan.test_fraction, 1 - plan.test_fraction)
         if math.floor(share * len(table)) < least or len(table) < plan.sites.min_rows:
@@ -154,9 +155,7 @@ class SiteTable:
         if repeat not in self._halves:
             mask = self.blind(repeat)
             self._halves.clear()
-            self._halves[repeat] = Halves(
-                self.frame[~mask].reset_index(drop=True), self.frame[mask].reset_index(drop=True)
-            )
+            self._halves[repeat] = Halves(taken(self.frame, ~mask), taken(self.frame, mask))
         return self._halves[repeat]
 
     @property

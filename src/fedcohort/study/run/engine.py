@@ -19,6 +19,7 @@ from fedcohort.arrays import Array
 from fedcohort.data import prepare
 from fedcohort.data.describe.agreed import Agreed
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.on_disk import stacked, without
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.prepare import Design
 from fedcohort.privacy.guard import SiteGuard
@@ -163,7 +164,7 @@ class Problem:
         taken = list(self.aside.columns)
 
         def left(frame: pd.DataFrame) -> pd.DataFrame:
-            return frame.drop(columns=taken, errors="ignore")
+            return without(frame, taken)
 
         frames = {site: left(frame) for site, frame in self.frames.items()}
         known = {k: v for k, v in self.dictionary.variables.items() if k not in taken}
@@ -183,7 +184,7 @@ class Problem:
     @property
     def rows(self) -> pd.DataFrame:
         """All rows of the sites, in the order of their names, without those of the coordinator."""
-        return pd.concat([self.frames[name] for name in sorted(self.frames)], ignore_index=True)
+        return stacked([self.frames[name] for name in sorted(self.frames)])
 
     def pooled(self) -> Problem:
         """Return the problem of one table with all rows.
@@ -194,7 +195,7 @@ class Problem:
         rows, own = [self.rows], self.own
         if own is not None and own.first is not None:
             rows.append(own.first)
-        problem = self.on({"pooled": pd.concat(rows, ignore_index=True)})
+        problem = self.on({"pooled": stacked(rows)})
         return dataclasses.replace(problem, own=own)
 
 

@@ -15,6 +15,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.encode import column_of
+from fedcohort.data.on_disk import numbered, taken
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.protocol import DataError
 from fedcohort.study.sites.site_rule import NAMED, Fate, moved
@@ -92,8 +93,8 @@ def exclude(
             )
     flow += analysed
     if left.all():
-        return frame.reset_index(drop=True), site, tuple(flow)
-    kept = frame[left].reset_index(drop=True)
+        return numbered(frame), site, tuple(flow)
+    kept = taken(frame, left)
     return kept, None if site is None else site[left], tuple(flow)
 
 

@@ -6,6 +6,7 @@ models; simulated sites are drawn from one table.
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.check import check_sheets, with_outcome
 from fedcohort.data.degrade import Given, degrade
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.on_disk import on_disk, selected, stacked, taken, without
 from fedcohort.data.outcome import Ordered, Outcome, Survival, columns_of
 from fedcohort.data.prepare import check_roles, classes_of, strata_levels
 from fedcohort.data.read import sources
@@ -42,6 +44,9 @@ from fedcohort.study.sites.load import opened
 from fedcohort.study.sites.own_rows import OwnFrames
 from fedcohort.study.sites.site_rule import Fate
 from fedcohort.study.sites.splits import digest, own_blind, own_order, strata, stratified
+
+#: Most entries of the bootstrap draws of a table larger than memory.
+DRAWN = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,8 @@ class Table:
     def of_site(self, site: str) -> pd.DataFrame:
         """Return the rows of a natural site, with its own columns."""
         assert self.site is not None
-        rows = self.frame[self.site == site].reset_index(drop=True)
-        return rows.drop(columns=list(self.lacks.get(site, ())))
+        rows = taken(self.frame, self.site == site)
+        return without(rows, self.lacks.get(site, ()))
 
     @property
     def mark(self) -> int:
@@ -160,7 +165,7 @@ def _own_rows(
     own = own_rows.parted(frame[mask], asked, learnt, plan.seed, plan.min_cell)
     flow = moved_out(flow, mask, site)
     return (
-        frame[~mask].reset_index(drop=True), None if site is None else site[~mask], flow, own,
+        taken(frame, ~mask), None if site is None else site[~mask], flow, own,
     )  # fmt: skip
 
 
@@ -177,7 +182,7 @@ def _by_site(plan: Plan, table: Table, source: sources.Source, fates: Mapping[st
             s: set().union(*(f.columns for t, f in source.frames.items() if became.get(t, t) == s))
             for s in names
         }
-    frame = table.frame[[c for c in known if c in table.frame.columns]]
+    frame = selected(table.frame, [c for c in known if c in table.frame.columns])
     table = replace(
         table, frame=frame, lacks={s: frozenset({*frame.columns} - had[s]) for s in names}
     )
@@ -187,9 +192,9 @@ def _by_site(plan: Plan, table: Table, source: sources.Source, fates: Mapping[st
         own = table.of_site(name)
         at = own_order(own, plan.seed)
         order.append(np.flatnonzero(site == name)[at])
-        digests[name] = digest(own.iloc[at], plan.seed)
+        digests[name] = digest(taken(own, at), plan.seed)
     rows = np.concatenate(order)
-    ordered = table.frame.iloc[rows].reset_index(drop=True)
+    ordered = taken(table.frame, rows)
     return replace(table, frame=ordered, site=site[rows], digests=digests)
 
 
@@ -216,11 +221,11 @@ def _rows(plan: Plan, source: sources.Source) -> tuple[pd.DataFrame, Array | Non
     if isinstance(frames, dict):
         names = np.array(sorted(frames), object)
         site = np.repeat(names, [len(frames[s]) for s in names])
-        return pd.concat([frames[s] for s in names], ignore_index=True), site
+        return stacked([frames[s] for s in names]), site
     if plan.site_column is None:
         return frames, None
     site = site_names(frames, plan.site_column, plan.source)
-    return frames.drop(columns=[plan.site_column]), site
+    return without(frames, [plan.site_column]), site
 
 
 def _natural(plan: Plan, site: Array | None) -> int:
@@ -353,7 +358,15 @@ def drawn(plan: Plan, table: Table) -> Array:
     The draws are the same for every arm, scenario and repeat, so that differences are paired.
     """
     rng = np.random.default_rng((plan.seed, 0x626F6F74))
-    return resampled.multiplicities(len(table.frame), plan.draws, rng)
+    draws = plan.draws
+    if on_disk(table.frame) and (most := max(2, DRAWN // len(table.frame))) < draws:
+        warnings.warn(
+            f"evaluate.draws is {draws}, and {most} draws of {len(table.frame):,} rows fit into "
+            f"memory; intervals of metrics are from these.",
+            stacklevel=2,
+        )
+        draws = most
+    return resampled.multiplicities(len(table.frame), draws, rng)
 
 
 def _views(table: Table) -> dict[str, list[str]]:
@@ -369,14 +382,13 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
     A scenario may degrade training rows; all its fits see the same rows.
     """
     mask = test_rows(plan, table, repeat)
-    train = table.frame[~mask].reset_index(drop=True)
+    train = taken(table.frame, ~mask)
     own_site = None
     if scenario.rule == "natural":
         assert table.site is not None
         site = table.site[~mask]
         frames = {
-            str(s): train[site == s].reset_index(drop=True).drop(columns=list(table.lacks[str(s)]))
-            for s in np.unique(site)
+            str(s): without(taken(train, site == s), table.lacks[str(s)]) for s in np.unique(site)
         }
         patients = {str(s): int((table.site == s).sum()) for s in np.unique(site)}
     else:
@@ -439,7 +451,7 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
     test_site = table.site[mask] if natural and table.site is not None else None
     return Laid(
         problem.of(plan.kind),
-        table.frame[mask].reset_index(drop=True),
+        taken(table.frame, mask),
         np.flatnonzero(mask),
         test_site,
         test_site if own_site is None else own_site,
@@ -465,7 +477,7 @@ def _without_blind(
     kept: dict[str, pd.DataFrame] = {}
     for name, frame in frames.items():
         site[frame.index] = name
-        kept[name] = frame[~mask[frame.index]].reset_index(drop=True)
+        kept[name] = taken(frame, ~mask[frame.index])
     if few := [name for name, frame in kept.items() if len(frame) < 2]:
         raise DataError(
             f"{plan.source}: with evaluate.local the test rows are drawn from the sites' rows, and "

@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.check import Sheet
+from fedcohort.data.check import Sheet, with_outcome
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.on_disk import stacked
 from fedcohort.data.outcome import Outcome, columns_of
 from fedcohort.data.read import sources
 from fedcohort.data.read.canonical import canonical
@@ -83,6 +84,8 @@ def opened(plan: Plan, data: Any = None) -> Opened:
 
 def _source(plan: Plan, known: Dictionary | None) -> sources.Source:
     texts = () if plan.site_column is None else (plan.site_column,)
+    if known is not None:
+        known = with_outcome(known, plan.outcome)
     return sources.load(plan.source, plan.base, query=plan.query, dictionary=known, texts=texts)
 
 
@@ -159,7 +162,7 @@ def _sheets(
         elif takes_part.any():
             joined.append(replace(sheet, site=str(names[0])).only(keep))
     if joined:
-        rows = pd.concat([s.frame for s in joined], ignore_index=True)
+        rows = stacked([s.frame for s in joined])
         sheets.append(Sheet(rows, f"site {joined[0].site!r}", joined[0].site))
     return tuple(sheets), some
 

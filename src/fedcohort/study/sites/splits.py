@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data.on_disk import on_disk, selected
 from fedcohort.data.outcome import Outcome
 
 
@@ -49,7 +50,11 @@ def _own_hashed(frame: pd.DataFrame, seed: int) -> Array:
 
     So a site's own file with a site column gives the same as rows of one file for all sites.
     """
-    varied = frame.loc[:, frame.nunique(dropna=False) > 1]
+    some = (frame.nunique(dropna=False) > 1).to_numpy()
+    if on_disk(frame):
+        varied = selected(frame, [str(c) for c in frame.columns[some]])
+    else:
+        varied = frame.loc[:, some]
     return hashed(varied, seed) if varied.shape[1] else np.zeros(len(frame), np.uint64)
 
 

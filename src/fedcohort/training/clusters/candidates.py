@@ -59,7 +59,7 @@ class Weighed:
     counts: Array
 
 
-@summed
+@summed(blocks="rows")
 def weigh_candidates(
     site: Site[Any, Kept | None],
     *,

@@ -82,7 +82,7 @@ def labels(z: Array, path: Array, moves: Array) -> Array:
     return Labels(z)(path, moves)
 
 
-@summed
+@summed(blocks="rows")
 def count_near(
     site: Site[Any, Kept | None],
     *,
@@ -107,7 +107,7 @@ def count_near(
     return Near(np.array(len(z)), counts, flow)
 
 
-@summed
+@summed(blocks="rows")
 def count_flows(
     site: Site[Any, Kept | None],
     *,
@@ -135,7 +135,7 @@ def count_flows(
     return Flows(flow)
 
 
-@summed
+@summed(blocks="rows")
 def sum_near(
     site: Site[Any, Kept | None],
     *,

@@ -58,7 +58,7 @@ class OwnCentroids:
     sizes: Array
 
 
-@summed
+@summed(blocks="rows")
 def sum_points(
     site: Site[Any, Kept | None],
     *,

@@ -92,7 +92,7 @@ class Products:
     rest: Array
 
 
-@summed
+@summed(blocks="rows")
 def products(site: Site[LabelledTable, None], *, origin: Array, centre: Array) -> Products:
     """Sum the cross-products of all rows, about the same centre at all sites."""
     rows = joined(site.data)
