@@ -479,12 +479,11 @@ class Coordinator:
         run = self._run
         spec = "" if call.view is None else call.view.spec
         head = (call.number, run.round, call.step.name, call.verb)
-        down = 0
+        down, size = sum(map(call.arguments.nbytes, self._sites)), len(spec.encode())
         for site in self._sites:
-            fresh = run.seen.get(site, "") != spec
-            run.seen[site] = spec
-            size = len(spec.encode()) if fresh else 0
-            down += size + call.arguments.nbytes(site)
+            if run.seen.get(site, "") != spec:
+                down += size
+                run.seen[site] = spec
         run.ledger.sent(down)
         spent = run.account(call.step.name) if run.account and call.step.private else None
         if call.verb == "sum":
