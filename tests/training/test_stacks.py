@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from fedcohort.models.perceptrons import CURVES
 from fedcohort.training.networks.local import train, train_each
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan
+from fedcohort.training.networks.stacks import ROOM, Stacks, fits, length_of
 from fedcohort.training.rows import rows_of
 
 LOSSES = ("cox", "logistic", "linear", "poisson")
@@ -97,3 +100,52 @@ def test_a_visit_in_a_stack_is_that_of_autograd_and_adam(loss):
         wanted, first = by_autograd(theta, rows, plan)
         np.testing.assert_allclose(left, wanted, rtol=1e-9, atol=1e-11)
         assert value == pytest.approx(first, rel=1e-12)
+
+
+def test_tables_are_filled_up_to_few_lengths_and_by_at_most_half():
+    lengths = [length_of(n) for n in range(1, 3000)]
+    assert all(n <= length for n, length in enumerate(lengths, 1))
+    assert all(length < 1.5 * n for n, length in enumerate(lengths, 1) if n > 16)
+    assert len(set(lengths)) < 50
+    assert [length_of(n) for n in (1, 17, 25, 190, 257, 1000)] == [16, 24, 32, 192, 288, 1024]
+
+
+def test_a_stack_stays_near_the_processor_and_tables_that_do_not_fit_are_the_rest():
+    rng = np.random.default_rng(2)
+    plan = a_plan("cox")
+    stacks = Stacks.of(prepared([200] * 90 + [3000 * 10], plan, rng), plan)
+    assert stacks.rest == [90]
+    assert sum(len(places) for places, _ in stacks.each) == 90
+    assert len(stacks.each) > 1
+    assert all(stack.x.size <= ROOM for _, stack in stacks.each)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"batches": 2},
+        {"batch_size": 10},
+        {"dtype": "float32"},
+        {"network": Mlp(inputs=4, dropout=0.1).spec},
+        {"network": Mlp(inputs=4, outputs=2).spec},
+        {"network": Mlp(inputs=4, hidden=(3000, 3000)).spec},
+    ],
+)
+def test_other_trainings_are_never_in_a_stack(changed):
+    plan = replace(a_plan("cox"), **changed)
+    rows = prepared([40], a_plan("cox"), np.random.default_rng(0))[0]
+    assert fits(rows, a_plan("cox"))
+    assert not fits(rows, plan)
+
+
+def test_a_table_without_a_death_and_one_row_are_answered_as_alone():
+    rng, plan = np.random.default_rng(4), a_plan("cox")
+    flat = SurvivalTable(rng.normal(size=(9, 4)), np.arange(1.0, 10.0), np.zeros(9, bool))
+    ties = SurvivalTable(rng.normal(size=(9, 4)), np.ones(9), np.ones(9, bool))
+    tables = [rows_of(t, plan, (0, 0, 0)) for t in (flat, ties, table("cox", 1, rng))]
+    theta = initial(plan.network, 0)
+    for rows, (left, loss) in zip(tables, together(theta, tables, plan), strict=True):
+        wanted, value = train(theta, rows, plan, 0.05, (0, 0, 0))
+        assert left.tobytes() == wanted.tobytes()
+        assert loss == value
+    assert (together(theta, tables, plan)[0][0] == theta).all()

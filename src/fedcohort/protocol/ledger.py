@@ -33,6 +33,7 @@ class Ledger:
         self.bytes_down = 0
         self._cell = f'"min_cell":{min_cell}'
         self._fields: dict[tuple[object, ...], tuple[str, int]] = {}
+        self._names: dict[str, str] = {}
 
     def sent(self, size: int) -> None:
         """Add `size` bytes that the coordinator sent to sites."""
@@ -79,6 +80,8 @@ class Ledger:
         tail = f'{self._cell},"masked":{"true" if masked else "false"},{noise}}}'
         head = f'{{"call":{call},"round":{round_},"step":"{step}","verb":"{verb}","site":'
         for site in sites:
-            self.lines.append(f'{head}{json.dumps(site)},"fields":{text},{tail}')
+            if (name := self._names.get(site)) is None:
+                name = self._names[site] = json.dumps(site)
+            self.lines.append(f'{head}{name},"fields":{text},{tail}')
             self.bytes_up[site] = self.bytes_up.get(site, 0) + size
         return size

@@ -83,6 +83,7 @@ class _Run:
     failed : calls that ended because sites were away, for the journal if the program goes on.
     missing : call and site of each reply that a result lacks.
     rejected : of those, why a received reply was unusable.
+    waiting : the transport, if it knows for how long sites stay away.
     seen : by site, the spec of the view last sent to it.
     """
 
@@ -106,6 +107,10 @@ class _Run:
     history: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
     missing: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     rejected: dict[tuple[int, str], str] = field(default_factory=dict[tuple[int, str], str])
+    waiting: Waiting | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.waiting = self.transport if isinstance(self.transport, Waiting) else None
 
 
 class Coordinator:
@@ -312,8 +317,9 @@ class Coordinator:
             waited=run.waited, whole=self._awaits is None, least=enough,
             awaits=n if self._awaits is None else min(max(self._awaits, enough), n),
         )  # fmt: skip
-        if call.awaits and isinstance(run.transport, Waiting):
-            run.waited += run.transport.wait(call, self._sites)
+        waiting = run.waiting if call.awaits else None
+        if waiting is not None and (passed := waiting.wait(call, self._sites)):
+            run.waited += passed
             call = replace(call, waited=run.waited)
         mark = 0 if run.journal is None else self._mark(call, weights)
         entry = None if run.journal is None else run.journal.replay(number, mark)
@@ -473,12 +479,11 @@ class Coordinator:
         run = self._run
         spec = "" if call.view is None else call.view.spec
         head = (call.number, run.round, call.step.name, call.verb)
-        down = 0
+        down, size = sum(map(call.arguments.nbytes, self._sites)), len(spec.encode())
         for site in self._sites:
-            fresh = run.seen.get(site, "") != spec
-            run.seen[site] = spec
-            size = len(spec.encode()) if fresh else 0
-            down += size + call.arguments.nbytes(site)
+            if run.seen.get(site, "") != spec:
+                down += size
+                run.seen[site] = spec
         run.ledger.sent(down)
         spent = run.account(call.step.name) if run.account and call.step.private else None
         if call.verb == "sum":

@@ -109,16 +109,16 @@ def train_each(
     theta : θ₀ (P,), or one for each table (S, P).
     rate : learning rate, or one for each table (S,).
     """
-    n = len(tables)
-    starts = np.broadcast_to(theta, (n, theta.shape[-1]))
-    rates = np.broadcast_to(np.asarray(rate, float), n)
+    one = theta.ndim == 1
 
     def at_once(places: list[int], stack: Stack) -> Iterable[tuple[Array, float]]:
-        left, losses = stack.visit(starts[places], plan, rates[places, None])
+        rates = rate if isinstance(rate, (int, float)) else rate[places, None]
+        left, losses = stack.visit(theta if one else theta[places], plan, rates)
         return zip(left.copy(), losses.tolist(), strict=True)
 
     def by_itself(k: int) -> tuple[Array, float]:
-        return train(starts[k], tables[k], plan, float(rates[k]), entropies[k])
+        own = rate if isinstance(rate, (int, float)) else float(rate[k])
+        return train(theta if one else theta[k], tables[k], plan, own, entropies[k])
 
     return Stacks.of(tables, plan).over(at_once, by_itself)
 

@@ -54,11 +54,20 @@ class Optimiser(ABC):
         ----------
         rate : η, or of several vectors (S, 1).
         """
-        self.taken += 1
         if self._small:
-            self._step_small(theta.numpy(), grad.numpy(), rate)
+            self.step_arrays(theta.numpy(), grad.numpy(), rate)
         else:
+            self._begin()
             self._step_large(theta, grad, float(rate))
+
+    def step_arrays(self, theta: Array, grad: Array, rate: float | Array) -> None:
+        """Take the same step on the arrays of θ and ∇, of fewer than `LARGE` parameters."""
+        self._begin()
+        self._step_small(theta, grad, rate)
+
+    def _begin(self) -> None:
+        """Count a step that begins."""
+        self.taken += 1
 
     @abstractmethod
     def _step_small(self, theta: Array, grad: Array, rate: float | Array) -> None:
@@ -198,11 +207,10 @@ class YogiStarted(Yogi):
 
     start = 1e-6
 
-    def step(self, theta: Tensor, grad: Tensor, rate: float | Array) -> None:
-        """Take a step; the first one from these moments."""
+    def _begin(self) -> None:
         if not self.taken:
             self.moments.fill_(self.start)
-        super().step(theta, grad, rate)
+        super()._begin()
 
 
 #: Optimisers by name in the settings.

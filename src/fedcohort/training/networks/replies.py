@@ -64,10 +64,8 @@ class Update:
         if moments.order_of(plan) or not Stacks.of(tables, plan).many:
             return None
         found = train_each(theta, tables, plan, rate, entropies)
-        return [
-            cls(left * len(t.x), np.array(float(len(t.x))), np.array(len(t.x) * loss))
-            for t, (left, loss) in zip(tables, found, strict=True)
-        ]
+        each = zip((float(len(t.x)) for t in tables), found, strict=True)
+        return [cls(left * n, np.array(n), np.array(n * loss)) for n, (left, loss) in each]
 
     @classmethod
     def kept(

@@ -155,7 +155,7 @@ class Stack:
                 values = values + penalise(nets, plan)
             if start is not None:
                 nets.grad += plan.mu * (nets.theta - start)
-            optimiser.step(*nets.tensors, rate)
+            optimiser.step_arrays(nets.theta, nets.grad, rate)
             losses = losses if epoch else values
         return nets.theta, losses
 
@@ -227,7 +227,7 @@ class Stacks:
         """
         first, marks = tables[0], tuple(map(id, tables))
         held = first.kept.get(key := ("stacks", plan.network, len(tables) == 1))
-        if held is not None and held[0] == marks and held[1] == plan:
+        if held is not None and held[0] == marks and (held[1] is plan or held[1] == plan):
             return held[-1]
         found = cls._made(tables, plan)
         first.kept[key] = (marks, plan, tables[1:], found)  # their marks hold while they live
