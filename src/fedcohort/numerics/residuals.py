@@ -108,7 +108,7 @@ def _all_independent(corr: Array) -> Array | None:
     except np.linalg.LinAlgError:
         return None
     own = found.diagonal()
-    if own.size and 0.5 < own.min() and own.max() < 1.0 / CLEAR:
+    if own.size and own.min() > 0.5 and own.max() < 1.0 / CLEAR:
         return found
     return None
 
