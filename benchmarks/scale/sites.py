@@ -1,6 +1,6 @@
 """Cost of many sites: fits of the same rows over 4 to 1,000 sites, and a study of 200 hospitals.
 
-    OMP_NUM_THREADS=1 python benchmarks/scale/sites.py table [--rows 100000] [--repeats 1] [--out FILE]
+    OMP_NUM_THREADS=1 python benchmarks/scale/sites.py table [--repeats 1] [--out FILE]
     OMP_NUM_THREADS=1 python benchmarks/scale/sites.py study [--out FILE]
     OMP_NUM_THREADS=1 python benchmarks/scale/sites.py memory [--out FILE]
 
@@ -142,7 +142,8 @@ def studies(options):
             ))  # fmt: skip
             before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
             done = subprocess.run(
-                [str(Path(sys.executable).parent / "fedcohort"), "run", str(study), "--out", f"{folder}/{task}", "--workers", "1"],
+                [str(Path(sys.executable).parent / "fedcohort"), "run", str(study),
+                 "--out", f"{folder}/{task}", "--workers", "1"],
                 capture_output=True, text=True, check=False,
             )  # fmt: skip
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -151,7 +152,7 @@ def studies(options):
             fine &= done.returncode == 0
             print(
                 f"{task:<16}{wall:8.1f} s{cpu:8.1f} s of the processor, most memory so far "
-                f"{after.ru_maxrss / 1024:.0f} MB", "" if done.returncode == 0 else done.stderr[-500:],
+                f"{after.ru_maxrss / 1024:.0f} MB", done.stderr[-500:] if done.returncode else "",
                 flush=True,
             )  # fmt: skip
             figures[f"study_{task}"] = {

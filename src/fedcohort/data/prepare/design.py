@@ -255,9 +255,12 @@ class Design:
             return None
         found = self(whole)
         ends = np.cumsum([len(frame) for frame in frames])[:-1]
-        parts = [a if a is None else np.split(a, ends) for a in found]
-        return [type(found)(*(a if a is None else a[i].copy() for a in parts))
-                for i in range(len(frames))]  # fmt: skip
+        parts: list[list[Any]] = [
+            [None] * len(frames) if a is None else np.split(a, ends) for a in found
+        ]
+        made: type[Any] = type(found)
+        own = zip(*parts, strict=True)
+        return [made(*(a if a is None else a.copy() for a in row)) for row in own]
 
     def matrix(self, frame: pd.DataFrame) -> Array:
         """Return the input of a model's predictions: the features x (n, p), without the outcome.

@@ -6,9 +6,9 @@ Revealed: every message of this module, only as the sum over all sites.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedcohort.arrays import Array
 from fedcohort.data.encode import Encoded
@@ -96,7 +96,7 @@ def column_cut(site: Site[Encoded, None], *, low: Array, high: Array, centre: Ar
     return Cut(*_deviations([np.clip(x, a, b) for x, a, b in pairs], centre))
 
 
-def _counted(numbers: Sequence[Array]) -> tuple[Sequence[Any], ...]:
+def _counted(numbers: Sequence[Array]) -> tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]:
     """Return of each column whether it has too large values, the number of the others that are
     not missing, their sum, and how many of them are not whole.
     """
