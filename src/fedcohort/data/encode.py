@@ -93,6 +93,17 @@ class Encoding:
             ),
         )
 
+    def many(self, frames: Sequence[pd.DataFrame]) -> list[Encoded] | None:
+        """Return the result of each of several tables, read as one; None: read them one by one."""
+        whole = joined(frames, self.variables)
+        if whole is None:
+            return None
+        found = self(whole)
+        ends = np.cumsum([len(frame) for frame in frames])[:-1]
+        parts = [[np.split(a, ends) for a in arrays] for arrays in found]
+        return [Encoded(*(tuple(a[i].copy() for a in arrays) for arrays in parts))
+                for i in range(len(frames))]  # fmt: skip
+
     def lacking(self, frame: pd.DataFrame) -> frozenset[str]:
         """Return the views without any column in a table."""
         return lacking(self._views, frame.columns)
@@ -126,6 +137,30 @@ def _more(v: Variable) -> tuple[str, ...]:
     """Return the further entries of a variable in a view's text; none for most."""
     since = (v.since, v.unit) if v.since else ("", "")
     return (*since, v.view) if v.view else since if v.since else ()
+
+
+def joined(frames: Sequence[pd.DataFrame], read: Sequence[Variable]) -> pd.DataFrame | None:
+    """Return several tables as one, if each cell that is read has the same value there.
+
+    So all have the same columns of the same types; numbers are stored as numbers, and levels as
+    text. None otherwise.
+    """
+    first, types = frames[0], frames[0].dtypes.tolist()
+    for frame in frames[1:]:
+        if not (frame.columns.equals(first.columns) and frame.dtypes.tolist() == types):
+            return None
+    if not first.columns.is_unique or any(v.since for v in read):
+        return None
+    whole = pd.concat(list(frames), ignore_index=True)
+    for v in read:
+        if v.name not in first.columns:
+            continue
+        column = whole[v.name]
+        plain = isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf"
+        text = v.coded and pd.api.types.infer_dtype(column) in ("string", "categorical", "empty")
+        if not (plain or text):
+            return None
+    return whole
 
 
 def column_of(frame: pd.DataFrame, name: str) -> pd.Series:

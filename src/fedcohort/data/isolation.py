@@ -54,6 +54,8 @@ FARTHEST, STEEPEST, HEAVIEST = 1e16, 75.0, 1e33
 #: powers near it could hide a record, and are refused.
 ROUNDED = 2.0**-119
 _CLEAR = 2.0**10 * ROUNDED
+#: Most comparisons of all pairs of columns that are made at once.
+SMALL = 2**17
 #: A caution names this many columns.
 NAMED = 5
 #: Links with which e^offset acts as a weight; and those with which it or its inverse does.
@@ -363,6 +365,8 @@ def levels(found: Isolation, columns: int) -> Array:
 def disagreements(columns: Array) -> Array:
     """Return the number of rows of (n, p) in which two columns differ, (p, p)."""
     rows = np.ascontiguousarray(columns.T)
+    if len(rows) * rows.size <= SMALL:
+        return np.count_nonzero(rows[:, None] != rows, axis=2)
     out = np.zeros((len(rows), len(rows)), np.int64)
     for j, row in enumerate(rows):
         out[j, j + 1 :] = np.count_nonzero(rows[j + 1 :] != row, axis=1)

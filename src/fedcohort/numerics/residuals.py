@@ -13,6 +13,8 @@ from fedcohort.arrays import Array
 
 #: 1 − R² of a column that others give: rounding.
 ROUNDING = 1e-10
+#: 1 − R² of columns that are clearly not given by others.
+CLEAR = 1e-6
 #: Coefficients (in standard deviations) that make a column part of a relation, and residuals, as a
 #: share of the terms that they are the sum of, that are rounding.
 PART, NOTHING = 1e-6, 1e-11
@@ -33,7 +35,10 @@ def residual_parts(inner: Array) -> tuple[Array, Array]:
     left : 1 − R²; 0 where others give a column to `ROUNDING`, inf where it does not vary.
     """
     unit = roots(inner)
-    corr = inner / np.outer(unit, unit)
+    corr = inner / (unit[:, None] * unit)
+    if (whole := _all_independent(corr)) is not None:
+        own = whole.diagonal()
+        return whole / own[:, None], 1.0 / own
     kept = _independent(corr)
     parts, left = np.zeros_like(corr), np.full(len(corr), np.inf)
     if not len(kept):
@@ -75,14 +80,15 @@ def own_powers(columns: Array) -> Array:
     centred = cut - cut.mean(axis=0)
     inner = centred.T @ centred
     parts, _ = residual_parts(inner)
-    squares, fourth = powers(centred, parts / roots(inner))
-    unit = roots(inner) ** 2
+    unit = roots(inner)
+    squares, fourth = powers(centred, parts / unit)
+    unit = unit**2
     return np.array([squares[0] * unit, fourth[0] * unit**2])
 
 
 def roots(inner: Array) -> Array:
     """Return the square roots of the diagonal (q,), and 1 for 0."""
-    sd = np.sqrt(np.maximum(np.diag(inner), 0.0))
+    sd = np.sqrt(np.maximum(inner.diagonal(), 0.0))
     return np.where(sd > 0, sd, 1.0)
 
 
@@ -92,14 +98,30 @@ def about_means(products: Array) -> Array:
     return products[1:, 1:] - np.outer(first, first) / (products[0, 0] or 1.0)
 
 
+def _all_independent(corr: Array) -> Array | None:
+    """Return the inverse of a correlation matrix in which each column is far from given by others.
+
+    Then no pivot of `_independent` is below the least 1 − R². None where one column may be given.
+    """
+    try:
+        found = np.linalg.inv(corr)
+    except np.linalg.LinAlgError:
+        return None
+    own = found.diagonal()
+    if own.size and own.min() > 0.5 and own.max() < 1.0 / CLEAR:
+        return found
+    return None
+
+
 def _independent(corr: Array) -> Array:
     """Return columns (k,) of a correlation matrix of which no others give one, by pivoting."""
     rest, kept = corr.copy(), list[int]()
+    own = rest.diagonal()  # a view: it follows
     while len(kept) < len(corr):
-        j = int(np.argmax(np.diag(rest)))
-        if rest[j, j] <= ROUNDING:
+        j = int(own.argmax())
+        if own[j] <= ROUNDING:
             break
         kept.append(j)
-        rest -= np.outer(rest[:, j], rest[j]) / rest[j, j]
+        rest -= rest[:, j, None] * rest[j] / rest[j, j]
         rest[kept] = rest[:, kept] = 0.0
     return np.array(kept, np.int64)

@@ -154,6 +154,15 @@ class Host:
             self._seen = {key: view(self._data)}
         return self._seen[key]
 
+    def sees(self, view: View) -> bool:
+        """Return whether the result of a view is cached here."""
+        return view.spec in self._seen
+
+    def show(self, view: View, data: Any, seconds: float) -> None:
+        """Cache the result of a view that was made together with those of other sites."""
+        self._seen = {view.spec: data}
+        self.seconds += seconds
+
     def step(self, name: str) -> Step[..., Any]:
         """Return the step of that name.
 

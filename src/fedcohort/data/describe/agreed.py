@@ -39,7 +39,7 @@ import numpy as np
 
 from fedcohort import mapped
 from fedcohort.arrays import Array
-from fedcohort.data.describe.shown_number import HIDDEN, ShownNumber
+from fedcohort.data.describe.shown_number import HIDDEN, shown_number
 from fedcohort.data.encode import Encoded
 from fedcohort.privacy.disclosure.counts import hidden_variable
 from fedcohort.protocol.errors import Refused
@@ -86,7 +86,7 @@ def states_of(data: Encoded, n_levels: Array, min_cell: int) -> tuple[int, Array
         state[j, : len(cells)] = np.where(own, OWN, SHOWN if n else NONE)
     for j, x in enumerate(mapped.each(data.numbers)):
         if not np.isnan(x).all():
-            state[j, -1] = OWN if ShownNumber.of(x, min_cell).mean is None else SHOWN
+            state[j, -1] = OWN if shown_number(x, min_cell).mean is None else SHOWN
     if 0 < n < 2 * min_cell and min_cell > 1:
         for j, cells in enumerate(every):
             state[j, : len(cells)] = OWN

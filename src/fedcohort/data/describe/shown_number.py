@@ -38,6 +38,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.tables import remembered
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.numbers import counts_in_disguise, dominated, winsorised
 from fedcohort.privacy.disclosure.rounding import rounded, step, unit
@@ -110,6 +111,12 @@ class ShownNumber:
             quartiles,
             quantiles,
         )
+
+
+def shown_number(x: Array, min_cell: int, *, rounding: bool = True) -> ShownNumber:
+    """Return `ShownNumber.of` a column, remembered as long as the column lives."""
+    key = ("shown", min_cell, rounding)
+    return remembered((x,), key, lambda: ShownNumber.of(x, min_cell, rounding=rounding))
 
 
 def _near(ordered: Array, share: float, m: int) -> float:

@@ -36,7 +36,7 @@ from fedcohort.data.describe.agreed import (
     tell_cells,
 )
 from fedcohort.data.describe.pooled import Pooled, sum_hidden
-from fedcohort.data.describe.shown_number import HIDDEN, ShownNumber
+from fedcohort.data.describe.shown_number import HIDDEN, ShownNumber, shown_number
 from fedcohort.data.describe.summary import Summary, count_of, over_all
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoded, Encoding
@@ -99,7 +99,7 @@ def describe_columns(
         rows = HIDDEN
     missing = np.full(len(columns), HIDDEN)
     levels = np.zeros((len(codes), max([0, *n_levels.tolist()])), np.int64)
-    found = [ShownNumber.of(x, min_cell, rounding=rounding) for x in mapped.each(numbers)]
+    found = [shown_number(x, min_cell, rounding=rounding) for x in mapped.each(numbers)]
     for j, x in enumerate(mapped.each(numbers)):
         cells = np.array([np.isnan(x).sum(), np.count_nonzero(~np.isnan(x))])
         if secret(cells, row, j, min_cell).any():

@@ -18,7 +18,7 @@ A table may lack all columns of a view; its values are missing there.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Self, get_args
@@ -32,6 +32,7 @@ from fedcohort.data.dictionary import Variable
 from fedcohort.data.encode import (
     Encoding,
     Unfit,
+    joined,
     offset_column,
     read_offset,
     read_stratum,
@@ -240,6 +241,27 @@ class Design:
             entry = self.outcome.entries(frame, time)
             return SurvivalTable(x, time, event, weight, entry, self._stratum(frame))
         return LabelledTable(x, self.outcome.values(frame, self.classes), weight)
+
+    def many(self, frames: Sequence[pd.DataFrame]) -> list[Table] | None:
+        """Return the result of each of several tables, made as one; None: make them one by one."""
+        if self.joint is not None:  # a row's bits depend on the rows beside it
+            return None
+        read = [c.variable for c in self.columns]
+        named = [*(self.outcome.columns if self.outcome else ()), self.offset, self.weights]
+        numbers = {name: Variable(name, "number") for name in named if name}
+        if self.outcome is not None and self.outcome.has_classes:
+            numbers |= {n: Variable(n, "category", self.classes) for n in self.outcome.columns}
+        whole = joined(frames, [*read, *numbers.values(), *([self._strata] if self.strata else [])])
+        if whole is None:
+            return None
+        found = self(whole)
+        ends = np.cumsum([len(frame) for frame in frames])[:-1]
+        parts: list[list[Any]] = [
+            [None] * len(frames) if a is None else np.split(a, ends) for a in found
+        ]
+        made: type[Any] = type(found)
+        own = zip(*parts, strict=True)
+        return [made(*(a if a is None else a.copy() for a in row)) for row in own]
 
     def matrix(self, frame: pd.DataFrame) -> Array:
         """Return the input of a model's predictions: the features x (n, p), without the outcome.

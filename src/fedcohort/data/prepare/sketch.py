@@ -40,6 +40,8 @@ REACH = 4.0
 FINEST = 4096.0
 #: A cell is split into at most this many.
 PARTS = 16
+#: Most numbers of a table whose columns are counted at once.
+SMALL = 2**15
 #: A moment this close to a threshold counts as equal to it: its last bits depend on the split.
 ROUNDING = 1e-6
 
@@ -176,11 +178,30 @@ def count_between(values: Sequence[Array], edges: Array) -> Array:
     counts : (c, m − 1), rows in (edges[i], edges[i + 1]].
     """
     n_columns, m = edges.shape
+    if (table := together(values)) is not None:
+        return _count_together(np.sort(table, axis=1), edges)
     counts = np.zeros((n_columns, m - 1), np.int64)
     for j in np.flatnonzero(np.isfinite(edges[:, 0])).tolist():
         column, own = values[j], edges[j][np.isfinite(edges[j])]
         inside = np.sort(column[(column > own[0]) & (column <= own[-1])])
         counts[j, : len(own) - 1] = np.diff(np.searchsorted(inside, own, side="right"))
+    return counts
+
+
+def together(values: Sequence[Array]) -> Array | None:
+    """Return a small table's columns as one array (c, n), in which operations are fewer."""
+    if not len(values) or len(values) * len(values[0]) > SMALL:
+        return None
+    return np.array(values) if len({len(x) for x in values}) == 1 else None
+
+
+def _count_together(columns: Array, edges: Array) -> Array:
+    """Return `count_between` of columns (c, n) in ascending order, NaN last."""
+    below = np.zeros(edges.shape, np.int64)
+    for j in np.flatnonzero(edges[:, 0] < np.inf).tolist():
+        below[j] = columns[j].searchsorted(edges[j], side="right")
+    counts = below[:, 1:] - below[:, :-1]
+    counts[edges[:, 1:] == np.inf] = 0
     return counts
 
 

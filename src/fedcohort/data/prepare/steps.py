@@ -5,11 +5,14 @@ Revealed: every message of this module, only as the sum over all sites.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedcohort.arrays import Array
 from fedcohort.data.encode import Encoded
-from fedcohort.data.prepare.sketch import count_between
+from fedcohort.data.prepare.sketch import count_between, together
 from fedcohort.data.variable import LARGEST
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
@@ -58,16 +61,14 @@ class Cut:
 def column_tally(site: Site[Encoded, None], *, most_levels: int) -> Tally:
     """Count rows, values and levels of each column, and sum the values."""
     numbers, codes = site.data
-    large = [bool(np.nanmax(np.abs(x), initial=0.0) > LARGEST) for x in numbers]
-    seen = [x[:0] if big else x[~np.isnan(x)] for x, big in zip(numbers, large, strict=True)]
-    found = [_counted(x) for x in seen]
+    large, present, total, fractional = _counted(numbers)
     levels = [np.bincount(c[c >= 0], minlength=most_levels) for c in codes]
     first = (*numbers, *codes)
     return Tally(
         rows=np.array(len(first[0])),
-        present=np.array([n for n, _, _ in found], np.int64),
-        total=np.array([total for _, total, _ in found], np.float64),
-        fractional=np.array([part for _, _, part in found], np.int64),
+        present=np.array(present, np.int64),
+        total=np.array(total, np.float64),
+        fractional=np.array(fractional, np.int64),
         overflows=np.array(large, np.int64),
         levels=np.array(levels, np.int64).reshape(len(codes), most_levels),
     )
@@ -76,8 +77,7 @@ def column_tally(site: Site[Encoded, None], *, most_levels: int) -> Tally:
 @summed(blocks="rows")
 def column_spread(site: Site[Encoded, None], *, centre: Array) -> Spread:
     """Sum the squared deviations of each column from its pooled mean."""
-    pairs = zip(site.data.numbers, centre, strict=True)
-    return Spread(np.array([_deviations(x, c)[1] for x, c in pairs], np.float64))
+    return Spread(_deviations(site.data.numbers, centre)[1])
 
 
 @summed(blocks="rows")
@@ -92,21 +92,34 @@ def column_cells(site: Site[Encoded, None], *, edges: Array) -> Cells:
 @summed(blocks="rows")
 def column_cut(site: Site[Encoded, None], *, low: Array, high: Array, centre: Array) -> Cut:
     """Cut each column to its limits; sum the deviations from one point, and their squares."""
-    found = [
-        _deviations(np.clip(x, a, b), c)
-        for x, a, b, c in zip(site.data.numbers, low, high, centre, strict=True)
-    ]
-    total, squares = np.array(found, np.float64).reshape(len(found), 2).T
-    return Cut(total, squares)
+    pairs = zip(site.data.numbers, low, high, strict=True)
+    return Cut(*_deviations([np.clip(x, a, b) for x, a, b in pairs], centre))
 
 
-def _counted(seen: Array) -> tuple[int, float, int]:
-    """Return the number of values, their sum, and how many are not whole."""
-    return len(seen), float(seen.sum()), int(np.count_nonzero(seen != np.floor(seen)))
+def _counted(numbers: Sequence[Array]) -> tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]:
+    """Return of each column whether it has too large values, the number of the others that are
+    not missing, their sum, and how many of them are not whole.
+    """
+    if (table := together(numbers)) is not None and not np.isnan(table).any():
+        large = np.abs(table).max(axis=1, initial=0.0) > LARGEST
+        if not large.any():
+            part = np.count_nonzero(table != np.floor(table), axis=1)
+            return large, np.full(len(table), table.shape[1]), table.sum(axis=1), part
+    big = [bool(np.nanmax(np.abs(x), initial=0.0) > LARGEST) for x in numbers]
+    seen = [x[:0] if b else x[~np.isnan(x)] for x, b in zip(numbers, big, strict=True)]
+    parts = [int(np.count_nonzero(x != np.floor(x))) for x in seen]
+    return big, [len(x) for x in seen], [float(x.sum()) for x in seen], parts
 
 
-def _deviations(x: Array, centre: float) -> tuple[float, float]:
-    """Return Σ (x − centre) and Σ (x − centre)² over the values that are not missing."""
-    d = x - centre
-    d[np.isnan(d)] = 0.0
-    return float(d.sum()), float(np.square(d).sum())
+def _deviations(numbers: Sequence[Array], centre: Array) -> tuple[Array, Array]:
+    """Return Σ (x − centre) and Σ (x − centre)² (c,) over the values that are not missing."""
+    if (table := together(numbers)) is not None:
+        d = table - centre[:, None]
+        d[np.isnan(d)] = 0.0
+        return d.sum(axis=1), np.square(d).sum(axis=1)
+    sums = np.zeros((2, len(numbers)))
+    for j, (x, c) in enumerate(zip(numbers, centre, strict=True)):
+        d = x - c
+        d[np.isnan(d)] = 0.0
+        sums[:, j] = d.sum(), np.square(d).sum()
+    return sums[0], sums[1]

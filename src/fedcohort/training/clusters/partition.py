@@ -11,6 +11,8 @@ difference from earlier rounds would be one row's distances if a single row move
 
 from __future__ import annotations
 
+import hashlib
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +23,9 @@ from fedcohort.arrays import Array
 from fedcohort.numerics.centroids import nearest
 from fedcohort.protocol import Federation, Site, check_all_answered, message, summed
 from fedcohort.training.clusters.points import Kept, Space, points_at
+
+#: Most bytes of remembered searches of one table.
+REMEMBERED = 2**25
 
 
 @message
@@ -49,10 +54,11 @@ class Sums:
 
 
 class Labels:
-    """Clusters of points z (n, d); paths that share rounds share the search for these rounds."""
+    """Clusters of points z (n, d); paths that begin with the same rounds share their clusters."""
 
     def __init__(self, z: Array):
         self._z = z
+        self._nearest_of = _searches(z)
         self._found: dict[bytes, Array] = {}
 
     def __call__(self, path: Array, moves: Array) -> Array:
@@ -64,17 +70,50 @@ class Labels:
         moves : (t − 1, k, k), whether a row may move from one cluster to another, for each later
             round.
         """
+        key = path[0].tobytes()
         label = self._nearest(path[0])
         for at, may in zip(path[1:], moves, strict=True):
-            new = self._nearest(at)
-            label = np.where(may[label, new], new, label)
+            if not may.any():  # as in rounds that only fill up a path
+                continue
+            key = _mark(key, at.tobytes(), may.tobytes())
+            if key not in self._found:
+                new = self._nearest(at)
+                self._found[key] = np.where(may[label, new], new, label)
+            label = self._found[key]
         return label
 
     def _nearest(self, centroids: Array) -> Array:
-        key = centroids.tobytes()
-        if key not in self._found:
-            self._found[key] = nearest(self._z, centroids)
-        return self._found[key]
+        key, held = _mark(centroids.tobytes()), self._nearest_of
+        if key not in held:
+            found = nearest(self._z, centroids).astype(np.min_scalar_type(len(centroids)))
+            while held and (len(held) + 1) * found.nbytes > REMEMBERED:
+                del held[next(iter(held))]
+            held[key] = found
+        return held[key].astype(np.intp)
+
+
+#: By table, the nearest centroids found in it, as long as it lives: rounds ask for earlier ones.
+_memories: dict[int, tuple[weakref.ref[Array], dict[bytes, Array]]] = {}
+
+
+def _searches(z: Array) -> dict[bytes, Array]:
+    """Return what was found among the points z (n, d) so far, by digest of the centroids."""
+    number = id(z)
+    known = _memories.get(number)
+    if known is None or known[0]() is not z:
+        gone = weakref.ref(z, lambda _: _memories.pop(number, None))
+        known = _memories[number] = gone, {}
+    return known[1]
+
+
+def _mark(*parts: bytes) -> bytes:
+    """Return a digest of a path: of the rounds before, and of the latest."""
+    return hashlib.blake2b(b"".join(hashlib.blake2b(p).digest() for p in parts)).digest()
+
+
+def _flow(before: Array, now: Array, b: int, k: int) -> Array:
+    """Return the rows by cluster before and now, (b, k)."""
+    return np.bincount(before * k + now, minlength=b * k).reshape(b, k)
 
 
 def labels(z: Array, path: Array, moves: Array) -> Array:
@@ -102,7 +141,7 @@ def count_near(
     k, b = path.shape[1], before.shape[1] if len(before) else 0
     flow = np.zeros((b, k), np.int64)
     if b:
-        np.add.at(flow, (of(before, moves_before), label), 1)
+        flow = _flow(of(before, moves_before), label, b, k)
     counts = np.bincount(label, minlength=k).astype(np.int64)
     return Near(np.array(len(z)), counts, flow)
 
@@ -129,10 +168,9 @@ def count_flows(
     z = points_at(site, space, theta, frame, groups)
     of = Labels(z)
     label = of(path, moves)
-    flow = np.zeros((len(before), before.shape[2], path.shape[1]), np.int64)
-    for own, then, may in zip(flow, before, moves_before, strict=True):
-        np.add.at(own, (of(then, may), label), 1)
-    return Flows(flow)
+    b, k = before.shape[2], path.shape[1]
+    pairs = zip(before, moves_before, strict=True)
+    return Flows(np.array([_flow(of(then, may), label, b, k) for then, may in pairs]))
 
 
 @summed(blocks="rows")
