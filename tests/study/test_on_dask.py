@@ -83,6 +83,22 @@ def test_the_task_of_a_killed_worker_runs_again(tmp_path, long, workers, deaths)
     assert len(began) == 2 + deaths
 
 
+def test_a_fit_that_ends_every_worker_ends_the_run_which_can_go_on_here(tmp_path, long):
+    """Here the scheduler gives up at the first lost worker."""
+
+    def tell(event) -> None:
+        if event.rounds is not None and there.workers[0].poll() is None:
+            there.kill(0)
+
+    settings = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
+    with dask(tmp_path, 1, environment=settings) as there, pytest.raises(FedcohortError) as said:
+        run(tmp_path / "it", LONG, cluster=there.address, tell=tell)
+    assert "workers ended one after the other while they did fit-s00-r0000-a00" in str(said.value)
+    assert "--resume" in str(said.value)
+    assert "\n" not in str(said.value)
+    assert run(tmp_path / "it", LONG, resume=True) == long
+
+
 def test_where_the_scheduler_ends_the_run_says_so_and_can_go_on(tmp_path, long):
     def tell(event) -> None:
         if event.rounds is not None:
@@ -96,7 +112,8 @@ def test_where_the_scheduler_ends_the_run_says_so_and_can_go_on(tmp_path, long):
         assert run(tmp_path / "it", LONG, cluster=there.address, resume=True) == long
 
 
-def test_ctrl_c_ends_the_run_and_its_workers_stop_the_piece_and_it_can_go_on(tmp_path, long):
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_ctrl_c_or_a_kill_ends_the_run_and_it_can_go_on_with_the_same_workers(tmp_path, long, sent):
     (tmp_path / "s.yaml").write_text(LONG)
     attempts = tmp_path / "out" / ".work" / "attempts"
     with dask(tmp_path) as there:
@@ -107,10 +124,10 @@ def test_ctrl_c_ends_the_run_and_its_workers_stop_the_piece_and_it_can_go_on(tmp
         while len(list(attempts.glob("*/rounds"))) < 2:
             assert process.poll() is None
             time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(sent)
         _, said = process.communicate(timeout=30)
-        assert process.returncode == 130
-        assert "--resume" in said.splitlines()[-1]
+        assert process.returncode == (130 if sent == signal.SIGINT else -sent)
+        assert sent == signal.SIGKILL or "--resume" in said.splitlines()[-1]
         assert "Traceback" not in said
         with contextlib.chdir(tmp_path):
             code, _, said = in_process.command(

@@ -169,14 +169,14 @@ class OnCluster:
         shutil.rmtree(attempt, ignore_errors=True)
 
     def _note_arithmetic(self, work: Path) -> None:
-        """Note another kind of processor, once."""
+        """Note a worker's arithmetic if it is new, and warn."""
         known = arithmetic.seen(self._out / WORK)
         for one in arithmetic.seen(work):
             if one not in known:
                 arithmetic.note(self._out / WORK, one)
                 _log.warning(
-                    "a worker has another kind of processor than this machine. Last digits may "
-                    "differ from those of a run on one machine."
+                    "a worker has another kind of processor than this machine, or other kernels. "
+                    "Last digits may differ from those of a run on one machine."
                 )
 
 
