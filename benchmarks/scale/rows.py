@@ -31,6 +31,10 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from book import asks_out, keep
+
 SEED, SMALL, PART, MEMORY = 7, 20_000, 500_000, "200MB"
 LEVELS = ("I", "II", "III")
 #: Method, outcome, and settings, in the order in which they run.
@@ -196,7 +200,7 @@ def main() -> None:
     asked.add_argument("--ways", nargs="+", default=["batches", "memory"])
     asked.add_argument("--most-in-memory", type=int, default=1_000_000)
     asked.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "rows")
-    asked.add_argument("--out", type=Path)
+    asks_out(asked)
     asked.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     given = asked.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
@@ -206,7 +210,7 @@ def main() -> None:
             lambda part, found: print(json.dumps([part, found]), flush=True),
         )  # fmt: skip
         return
-    book: dict[str, Any] = {"rows": {}}
+    book: dict[str, dict[str, Any]] = {}
     if given.out and given.out.is_file():
         book = json.loads(given.out.read_text())
     if not (small := given.folder / f"{SMALL}.parquet").is_file():
@@ -215,8 +219,8 @@ def main() -> None:
         if not (file := given.folder / f"{rows}.parquet").is_file():
             write(file, rows, SEED + 1)
         for how in given.ways:
-            here = book["rows"].setdefault(str(rows), {}).setdefault(how, {})
-            left = [name for name in given.fits if name not in here]
+            here = book.setdefault(f"{rows}-{how}", {})
+            left = [name for name in given.fits if f"{name}/seconds" not in here]
             if not left or (how == "memory" and rows > given.most_in_memory):
                 continue
             memory = MEMORY if how == "batches" else "1TB"
@@ -226,13 +230,17 @@ def main() -> None:
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as child:
                 for line in child.stdout or ():
                     part, found = json.loads(line)
-                    here[part] = found
+                    here |= {f"{part}/{what}": value for what, value in found.items()}
                     print(rows, how, part, found, flush=True)
-                    apart = difference(given.folder, rows, part)
-                    if apart is not None:
-                        book["rows"][str(rows)].setdefault("difference", {})[part] = apart
-                    if given.out:
-                        given.out.write_text(json.dumps(book, indent=1) + "\n")
+                    told = {f"{rows}-{how}": here}
+                    if (apart := difference(given.folder, rows, part)) is not None:
+                        same = book.setdefault(f"{rows}-difference", {})
+                        same[part] = apart
+                        told[f"{rows}-difference"] = same
+                    keep(
+                        given.out,
+                        {g: {k: v for k, v in f.items() if k != "about"} for g, f in told.items()},
+                    )
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 import pandas as pd
 
+from fedcohort import mapped
 from fedcohort.arrays import Array
 from fedcohort.data.variable import DURATIONS, Variable, columns_by_view, lacking
 from fedcohort.data.words import level_text, nearest, rows
@@ -84,7 +85,7 @@ class Encoding:
         gone, n = self.lacking(frame), len(frame)
         return Encoded(
             tuple(
-                np.full(n, np.nan) if v.view in gone else number_column(frame, v)
+                np.full(n, np.nan) if v.view in gone else _released(number_column(frame, v))
                 for v in self.numeric
             ),
             tuple(
@@ -338,6 +339,12 @@ def _fit(values: Array, unfit: list[Unfit]) -> Array:
     """Return `values` if every cell could be read; raise the first error otherwise."""
     if unfit:
         raise DataError(unfit[0].line)
+    return values
+
+
+def _released(values: Array) -> Array:
+    """Return a column after its pages are released, if it is in a scratch file."""
+    mapped.release(values)
     return values
 
 

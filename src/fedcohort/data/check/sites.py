@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedcohort import mapped
 from fedcohort.arrays import Array
 from fedcohort.data.check.accepted import NOTHING, Accepted
 from fedcohort.data.check.between import ACCEPTED, REMEDY, Middle, differing
@@ -216,6 +217,7 @@ def check_units(
                 x = numbers(sheet.frame[v.name])
                 middles += _middles(sheet, x)
                 mixed += _mixed_rows(sheet, v, x, factors, event) if rows else []
+                mapped.release(x)
         of_column = len(middles) > 2 and 2 * len(mixed) > len(middles)
         found += [] if of_column else mixed
         found += _of_sites(v, middles, units, accepted)

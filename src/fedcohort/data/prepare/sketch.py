@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedcohort import mapped
 from fedcohort.arrays import Array
 from fedcohort.privacy.disclosure.numbers import holding, tail_rank
 
@@ -185,6 +186,7 @@ def count_between(values: Sequence[Array], edges: Array) -> Array:
         column, own = values[j], edges[j][np.isfinite(edges[j])]
         inside = np.sort(column[(column > own[0]) & (column <= own[-1])])
         counts[j, : len(own) - 1] = np.diff(np.searchsorted(inside, own, side="right"))
+        mapped.release(column)
     return counts
 
 
