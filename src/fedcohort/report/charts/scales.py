@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from itertools import pairwise
 
-from fedcohort.report.charts.theme import TEXT
+from fedcohort.report.charts.theme import TEXT, Spec
 
 Domain = tuple[float, float]
 
@@ -81,6 +82,45 @@ def tick_format(values: Sequence[float]) -> str:
         return ".6~f"
     digits = max(len(s.partition(".")[2]) for s in short)
     return f"{',' if max(map(abs, values)) >= 10_000 else ''}.{digits}f"
+
+
+#: Vega's expression for the numbers of an axis of powers of ten.
+POWERS = "'1e' + datum.value"
+
+
+def labelled(axis: Spec) -> list[str]:
+    """Return the texts at the values of an axis, by its d3 format or as `POWERS`."""
+    if axis.get("labelExpr") == POWERS:
+        return [f"1e{value:.15g}" for value in axis["values"]]
+    return [formatted(value, axis["format"]) for value in axis["values"]]
+
+
+def formatted(value: float, form: str) -> str:
+    """Return a number by one of the d3 formats of `tick_format`; its minus is a real one."""
+    if form == "~g":
+        size = abs(float(f"{value:.5e}"))
+        text = _short(f"{value:.5e}") if 0 < size < 1e-6 or size >= 1e6 else _plain(value)
+    else:
+        text = f"{value:{form.replace('~', '')}}"
+        text = _trimmed(text) if "~" in form else text
+    if not text.strip("-0.,"):
+        text = text.removeprefix("-")
+    return text.replace("-", "−", 1) if text.startswith("-") else text
+
+
+def _plain(value: float) -> str:
+    """Return a number to six digits without an exponent."""
+    return _trimmed(f"{Decimal(f'{value:.6g}'):f}")
+
+
+def _short(text: str) -> str:
+    """Return a number with an exponent as JavaScript writes it."""
+    digits, _, power = text.partition("e")
+    return f"{_trimmed(digits)}e{'+' if power[0] == '+' else '-'}{int(power[1:])}"
+
+
+def _trimmed(text: str) -> str:
+    return text.rstrip("0").removesuffix(".") if "." in text else text
 
 
 def text_width(text: str, size: float = TEXT) -> float:
