@@ -18,7 +18,7 @@ import typer
 
 import fedcohort
 import in_process
-from command_line import COMMAND, running, without_times
+from command_line import COMMAND, running, without_times, workers_of
 from fedcohort.apps import catalogue
 from fedcohort.apps.cli import app
 from fedcohort.data.read import sources
@@ -309,12 +309,12 @@ def test_ctrl_c_ends_the_workers_says_how_to_go_on_and_leaves_a_resumable_run(
     with running(tmp_path, "--workers", "2") as process:
         began = time.monotonic()
         while not (under_way(tmp_path / "out" / ".work", 1) if when == "under way" else
-                   len(starting(process.pid)) == 2):  # fmt: skip
+                   len(workers_of(process.pid)) == 2):  # fmt: skip
             assert time.monotonic() - began < 60
             assert process.poll() is None, "finished before it could be stopped"
             time.sleep(0.001)
         if when != "under way":
-            assert all(deaf(pid) for pid in starting(process.pid))
+            assert all(deaf(pid) for pid in workers_of(process.pid))
         os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=60)
         assert gone(process.pid), "a worker is still there"
@@ -324,12 +324,6 @@ def test_ctrl_c_ends_the_workers_says_how_to_go_on_and_leaves_a_resumable_run(
     done = cli("run", "s.yaml", "--out", "out", "--workers", 1, "--resume", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert without_times(tmp_path / "out") == without_times(finished[0] / "out")
-
-
-def starting(pid: int) -> list[int]:
-    """Return the worker processes of a run."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(c) for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
 
 
 def deaf(pid: int) -> bool:

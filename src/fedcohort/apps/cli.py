@@ -124,6 +124,12 @@ def run(
             screen.show(found)
             _end_with(found.failures)
         return
+    from fedcohort.study.run.workers import warm_for
+
+    workers = workers or _cores()
+    if workers > 1:
+        warm_for(study, "fedcohort.apps.cli")  # it loads while this process reads the study
+
     from fedcohort.apps import screen
     from fedcohort.study.run.folder import default_folder
     from fedcohort.study.study import Study
@@ -135,7 +141,7 @@ def run(
         results = loaded.run(
             folder,
             resume=resume,
-            workers=workers or _cores(),
+            workers=workers,
             tell=tell,
             command=command,
             debug=debug,

@@ -219,18 +219,14 @@ def _channels(row: Row, look: Spec, encoding: Spec) -> dict[str, str]:
     return found | {"stroke-dasharray": ",".join(map(_number, dashes)) if dashed else ""}
 
 
-def _points(
-    area: _Area, rows: Sequence[Row], look: Spec, encoding: Spec
-) -> Iterator[Element]:
+def _points(area: _Area, rows: Sequence[Row], look: Spec, encoding: Spec) -> Iterator[Element]:
     shape, size = (encoding[k]["field"] for k in ("shape", "size"))
     for row in rows:
         x, y = area.at(row, encoding)
         d = outline(row[shape], row[size])
         body = f'<path transform="translate({short2(x)} {short2(y)})" d="{d}"/>'
         room = 0.6 * math.sqrt(row[size]) + look["strokeWidth"]
-        yield Element(
-            _style(_channels(row, look, encoding)), body, _around([(x, y)], room)
-        )
+        yield Element(_style(_channels(row, look, encoding)), body, _around([(x, y)], room))
 
 
 @lru_cache(maxsize=256)

@@ -98,9 +98,7 @@ def _rows(spec: Spec) -> list[list[tuple[Spec, float]]]:
     """Return the panels by rows, each with the width of its column."""
     panels, n = spec.get("vconcat") or spec["concat"], spec.get("columns", 1)
     widths = [max(_size(part)[0] for part in panels[j::n]) for j in range(min(n, len(panels)))]
-    return [
-        list(zip(panels[i : i + n], widths, strict=False)) for i in range(0, len(panels), n)
-    ]
+    return [list(zip(panels[i : i + n], widths, strict=False)) for i in range(0, len(panels), n)]
 
 
 def _size(spec: Spec) -> tuple[float, float]:
