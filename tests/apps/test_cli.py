@@ -289,6 +289,31 @@ def test_a_lead_s_a_node_s_and_a_study_s_process_load_what_they_use_alone(tmp_pa
     assert done.stdout.strip() == "set()"
 
 
+def test_a_first_cox_fit_loads_no_package_that_it_does_not_use():
+    code = (
+        "import sys, numpy as np, pandas as pd, fedcohort as fc\n"
+        "t = np.arange(1.0, 41.0)\n"
+        "f = pd.DataFrame({'t': t, 'e': 1, 'x': np.sin(t)})\n"
+        "fc.fit('cox', fc.simulate({'a': f[:20], 'b': f[20:]}, outcome=fc.Survival('t', 'e')))\n"
+        "print({'torch', 'sklearn', 'scipy.stats', 'rich', 'jinja2', 'numba'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_deep_fits_load_torch_without_what_is_slow_to_load_beside_it():
+    code = (
+        "import sys\n"
+        "from fedcohort.protocol import registry\n"
+        "from fedcohort.models.network import Mlp, initial\n"
+        "registry.find('deepcox')\n"
+        "initial(Mlp(3).spec, 0)\n"
+        "print({'scipy.stats', 'torch._refs', 'sympy', 'sklearn'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def gone(group: int, patience: float = 5.0) -> bool:
     """Whether every process of a group ends within `patience` seconds."""
     until = time.monotonic() + patience

@@ -21,6 +21,7 @@ from fedcohort.protocol import InputError
 from fedcohort.study.file import plan, yamlfile
 from fedcohort.study.run import runner
 from fedcohort.study.run.folder import default_folder
+from fedcohort.study.run.showing import line, of_pieces
 from fedcohort.study.sites import few_sites, layout
 
 
@@ -140,6 +141,7 @@ class Study:
         command: str = "Study.run()",
         debug: bool = False,
         runtime: str = "local",
+        progress: bool | None = None,
     ) -> Results:
         """Run every arm and write the results and the report.
 
@@ -151,19 +153,22 @@ class Study:
         tell : called with each `Event`, for progress displays.
         debug : raise an unexpected error; otherwise the fit fails.
         runtime : "local", or "flower-sim": every fit uses Flower's messages.
+        progress : without `tell`, whether the fits done and the time left are shown, from 2 s on.
+            Default: on a terminal and in a notebook, not in a log.
         """
         folder = Path(out) if out is not None else default_folder(self.plan, resume)
-        found = runner.run(
-            self.plan,
-            self.table,
-            folder,
-            resume=resume,
-            workers=workers,
-            tell=tell or (lambda event: None),
-            command=command,
-            debug=debug,
-            runtime=runtime,
-        )
+        with line(self.plan.study, "fits", progress if tell is None else False) as shown:
+            found = runner.run(
+                self.plan,
+                self.table,
+                folder,
+                resume=resume,
+                workers=workers,
+                tell=tell or of_pieces(shown),
+                command=command,
+                debug=debug,
+                runtime=runtime,
+            )
         results = Results(folder, found)
         results.report()
         return results
