@@ -90,33 +90,38 @@ POWERS = "'1e' + datum.value"
 
 def labelled(axis: Spec) -> list[str]:
     """Return the texts at the values of an axis, by its d3 format or as `POWERS`."""
+    values = axis["values"]
     if axis.get("labelExpr") == POWERS:
-        return [f"1e{value:.15g}" for value in axis["values"]]
-    return [formatted(value, axis["format"]) for value in axis["values"]]
+        return [f"1e{value:.15g}" for value in values]
+    if axis.get("format") == "~g":
+        digits = max((len(_digits(v)) for v in values), default=1)
+        return [_real_minus(_short(value, digits)) for value in values]
+    return [formatted(value, axis["format"]) for value in values]
 
 
 def formatted(value: float, form: str) -> str:
-    """Return a number by one of the d3 formats of `tick_format`; its minus is a real one."""
-    if form == "~g":
-        size = abs(float(f"{value:.5e}"))
-        text = _short(f"{value:.5e}") if 0 < size < 1e-6 or size >= 1e6 else _plain(value)
-    else:
-        text = f"{value:{form.replace('~', '')}}"
-        text = _trimmed(text) if "~" in form else text
+    """Return a number by one of the d3 formats with decimals; its minus is a real one."""
+    text = f"{value:{form.replace('~', '')}}"
+    return _real_minus(_trimmed(text) if "~" in form else text)
+
+
+def _real_minus(text: str) -> str:
     if not text.strip("-0.,"):
         text = text.removeprefix("-")
     return text.replace("-", "−", 1) if text.startswith("-") else text
 
 
-def _plain(value: float) -> str:
-    """Return a number to six digits without an exponent."""
-    return _trimmed(f"{Decimal(f'{value:.6g}'):f}")
+def _digits(value: float) -> str:
+    """Return the digits of a number rounded to six that count."""
+    return f"{abs(value):.5e}".partition("e")[0].replace(".", "").rstrip("0") or "0"
 
 
-def _short(text: str) -> str:
-    """Return a number with an exponent as JavaScript writes it."""
-    digits, _, power = text.partition("e")
-    return f"{_trimmed(digits)}e{'+' if power[0] == '+' else '-'}{int(power[1:])}"
+def _short(value: float, digits: int) -> str:
+    """Return a number of so many digits as JavaScript's toPrecision, without zeros at its end."""
+    mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
+    if value and not -6 <= int(power) < digits:
+        return f"{_trimmed(mantissa)}e{power[0]}{int(power[1:])}"
+    return _trimmed(f"{Decimal(f'{value:.{digits}g}'):f}")
 
 
 def _trimmed(text: str) -> str:
