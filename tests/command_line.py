@@ -57,3 +57,13 @@ def without_times(out: Path) -> dict[str, bytes]:
                 body = body.replace(b'"masked":true', b'"masked":false')
             found[str(path.relative_to(out))] = body
     return found
+
+
+def workers_of(pid: int) -> list[int]:
+    """Return the worker processes of a run: children of the process that forks them."""
+
+    def children(of: int) -> list[int]:
+        return [int(c) for c in Path(f"/proc/{of}/task/{of}/children").read_text().split()]
+
+    forks = [c for c in children(pid) if b"forkserver" in Path(f"/proc/{c}/cmdline").read_bytes()]
+    return [worker for server in forks for worker in children(server)]

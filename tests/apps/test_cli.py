@@ -18,7 +18,7 @@ import typer
 
 import fedcohort
 import in_process
-from command_line import COMMAND, running, without_times
+from command_line import COMMAND, running, without_times, workers_of
 from fedcohort.apps import catalogue
 from fedcohort.apps.cli import app
 from fedcohort.data.read import sources
@@ -289,6 +289,31 @@ def test_a_lead_s_a_node_s_and_a_study_s_process_load_what_they_use_alone(tmp_pa
     assert done.stdout.strip() == "set()"
 
 
+def test_a_first_cox_fit_loads_no_package_that_it_does_not_use():
+    code = (
+        "import sys, numpy as np, pandas as pd, fedcohort as fc\n"
+        "t = np.arange(1.0, 41.0)\n"
+        "f = pd.DataFrame({'t': t, 'e': 1, 'x': np.sin(t)})\n"
+        "fc.fit('cox', fc.simulate({'a': f[:20], 'b': f[20:]}, outcome=fc.Survival('t', 'e')))\n"
+        "print({'torch', 'sklearn', 'scipy.stats', 'rich', 'jinja2', 'numba'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_deep_fits_load_torch_without_what_is_slow_to_load_beside_it():
+    code = (
+        "import sys\n"
+        "from fedcohort.protocol import registry\n"
+        "from fedcohort.models.network import Mlp, initial\n"
+        "registry.find('deepcox')\n"
+        "initial(Mlp(inputs=3).spec, 0)\n"
+        "print({'scipy.stats', 'sympy', 'sklearn'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def gone(group: int, patience: float = 5.0) -> bool:
     """Whether every process of a group ends within `patience` seconds."""
     until = time.monotonic() + patience
@@ -309,12 +334,12 @@ def test_ctrl_c_ends_the_workers_says_how_to_go_on_and_leaves_a_resumable_run(
     with running(tmp_path, "--workers", "2") as process:
         began = time.monotonic()
         while not (under_way(tmp_path / "out" / ".work", 1) if when == "under way" else
-                   len(starting(process.pid)) == 2):  # fmt: skip
+                   len(workers_of(process.pid)) == 2):  # fmt: skip
             assert time.monotonic() - began < 60
             assert process.poll() is None, "finished before it could be stopped"
             time.sleep(0.001)
         if when != "under way":
-            assert all(deaf(pid) for pid in starting(process.pid))
+            assert all(deaf(pid) for pid in workers_of(process.pid))
         os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=60)
         assert gone(process.pid), "a worker is still there"
@@ -324,12 +349,6 @@ def test_ctrl_c_ends_the_workers_says_how_to_go_on_and_leaves_a_resumable_run(
     done = cli("run", "s.yaml", "--out", "out", "--workers", 1, "--resume", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert without_times(tmp_path / "out") == without_times(finished[0] / "out")
-
-
-def starting(pid: int) -> list[int]:
-    """Return the worker processes of a run."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(c) for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
 
 
 def deaf(pid: int) -> bool:

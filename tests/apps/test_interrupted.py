@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import in_process
-from command_line import COMMAND, RUN, running, without_times
+from command_line import COMMAND, RUN, running, without_times, workers_of
 from fedcohort.study.run.folder import claim, locked
 
 TUNED = """\
@@ -95,9 +95,7 @@ def test_a_killed_worker_is_one_line_and_the_run_can_go_on(tuned, tmp_path):
     scratch = tmp_path / "out" / ".work" / "scratch"
     with running(tmp_path, "--workers", "2") as process:
         until(lambda: any(scratch.glob("*/*.journal")), process)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        workers = [c for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
-        os.kill(int(workers[0]), signal.SIGKILL)
+        os.kill(workers_of(process.pid)[0], signal.SIGKILL)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "a worker process died" in said

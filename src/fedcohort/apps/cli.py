@@ -131,6 +131,13 @@ def run(
             screen.show(found)
             _end_with(found.failures)
         return
+    from fedcohort.study.run.workers import warm_for
+
+    if not cluster:
+        workers = workers or _cores()
+    if workers and workers > 1 and not cluster:
+        warm_for(study, "fedcohort.apps.cli")  # it loads while this process reads the study
+
     from fedcohort.apps import screen
     from fedcohort.study.run.folder import default_folder
     from fedcohort.study.study import Study
@@ -142,7 +149,7 @@ def run(
         results = loaded.run(
             folder,
             resume=resume,
-            workers=workers or (None if cluster else _cores()),
+            workers=workers,
             tell=tell,
             command=command,
             debug=debug,

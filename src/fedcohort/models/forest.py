@@ -42,7 +42,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from scipy.stats import norm
+from scipy.special import ndtri
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
@@ -356,4 +356,4 @@ def from_curve(spec: str, theta: Array, hazard: Array) -> Array:
 
 def _scores(leaves: int) -> Array:
     """Return the standard normal's quantiles at the middles of L equal shares (L,)."""
-    return np.asarray(norm.ppf((np.arange(leaves) + 0.5) / leaves), float)
+    return np.asarray(ndtri((np.arange(leaves) + 0.5) / leaves), float)

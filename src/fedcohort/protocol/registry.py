@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
@@ -37,6 +38,12 @@ def find(name: str) -> Method:
     near = difflib.get_close_matches(name, names(), n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"installed are {', '.join(names())}."
     raise SettingError(f"there is no method {name!r}; {hint}")
+
+
+def modules(methods: Iterable[str]) -> tuple[str, ...]:
+    """Return the modules of methods, of those that are installed."""
+    found = (_installed().get(name) for name in dict.fromkeys(methods))
+    return tuple(entry.module for entry in found if entry is not None)
 
 
 def forget() -> None:

@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 
 from fedcohort.report import words
-from fedcohort.report.charts import current, together
-from fedcohort.report.helper import Helper
 from fedcohort.report.markup import Markup, filled, h, p, styles
 from fedcohort.report.run import Run
 from fedcohort.report.sections import (
@@ -113,14 +111,13 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
 )
 
 
-def render(run: Run, helper: Helper | None = None) -> str:
-    """Return the page of a run as HTML; a helper draws some of its figures."""
+def render(run: Run) -> str:
+    """Return the page of a run as HTML."""
     study = str(run.results.get("study", "study"))
     version = run.mapping("versions").get("fedcohort")
-    with together(helper):
-        sections = [s for make in SECTIONS if (s := make(run)) is not None]
-        words_used = [h("h2", "Words used here", class_="minor"), headline.glossary(run)]
-        return document(study, headline.top(run), sections, words_used, str(version or ""))
+    sections = [s for make in SECTIONS if (s := make(run)) is not None]
+    words_used = [h("h2", "Words used here", class_="minor"), headline.glossary(run)]
+    return document(study, headline.top(run), sections, words_used, str(version or ""))
 
 
 def document(
@@ -145,8 +142,7 @@ def document(
         "page.html", title=title, css=css, top=top, sections=sections, words_used=words_used,
         version=version,
     )  # fmt: skip
-    figures = current()
-    return _small(figures.completed(page) if figures else page)
+    return _small(page)
 
 
 def _small(page: str) -> str:

@@ -47,6 +47,7 @@ from fedcohort.study.kinds import ASIDE, KINDS
 from fedcohort.study.results import effects, fit_lines, saved
 from fedcohort.study.results.filled import intervals
 from fedcohort.study.run.engine import Problem, Run, fit_once, noise_notes
+from fedcohort.study.run.showing import Observer, line, of_calls
 from fedcohort.study.run.warnings import crowded, drowned, filled_note, free_parameters
 from fedcohort.study.sites import own_rows
 from fedcohort.study.sites.own_rows import OwnFrames
@@ -470,6 +471,7 @@ def fit(
     workers: int = 1,
     coordinator_data: Sequence[Any] | None = None,
     task: str = "",
+    progress: bool | None = None,
     **settings: Any,
 ) -> Fit:
     """Fit a registered method over the sites.
@@ -493,6 +495,8 @@ def fit(
     task : kind of task, if the method serves several: ``"synthesis"`` makes the outcome's columns
         features, so that `Fit.sample` draws them, too. Default: the outcome's, else the method's
         first.
+    progress : whether the rounds done and the time left are shown, from 2 s on. Default: on a
+        terminal and in a notebook, not in a log.
     settings : the method's, plus ``scale``, ``impute``, ``winsorise`` and ``pool_levels`` for the
         preprocessing.
         ``strategy="isolated"`` fits each site alone, ``"centralised"`` all rows as one table; both
@@ -546,8 +550,8 @@ def fit(
 
     known = problem.dictionary
 
-    def once(part: Problem, given: Mapping[str, Any]) -> Fit:
-        run = fit_once(part, entry, given, table, seed)
+    def once(part: Problem, given: Mapping[str, Any], observer: Observer) -> Fit:
+        run = fit_once(part, entry, given, table, seed, observer=observer)
         notes: dict[str, Any] = {**noise_notes(entry, given, part)}
         if penalty := effects.penalty_of(entry, given):
             notes["shrunken"] = penalty
@@ -563,7 +567,8 @@ def fit(
         rows = [len(frame) for frame in fed.frames.values()]
         if note := drowned(entry, entry.configure(settings), asked, _units(asked, rows)):
             warnings.warn(f"{method}: {note}.", UserWarning, stacklevel=2)
-        made = once(problem, settings)
+        with line(method, "rounds", progress) as shown:
+            made = once(problem, settings, of_calls(shown))
         features = len(made.parts.design.features) - bool(made.parts.design.offset)
         classes = len(made.parts.design.classes)
         if note := crowded(free_parameters(entry.name, settings, features, classes), rows):
@@ -571,9 +576,13 @@ def fit(
         return _warned(made, fed)
     scope = settings.pop("strategy")
     given = {**entry.settings.alone, **settings}
-    if scope == "centralised":
-        return _warned(once(problem.pooled(), given), fed)
-    own = {s: once(problem.on({s: frame}), given) for s, frame in sorted(fed.frames.items())}
+    with line(method, "rounds", progress) as shown:
+        if scope == "centralised":
+            return _warned(once(problem.pooled(), given, of_calls(shown)), fed)
+        own = {
+            s: once(problem.on({s: frame}), given, of_calls(shown, i, len(fed.frames)))
+            for i, (s, frame) in enumerate(sorted(fed.frames.items()))
+        }
     if not own:
         raise SiteUnavailable("there are no sites to fit alone.")
     fits = Fit(method, dict(given), next(iter(own.values())).parts, None, own)

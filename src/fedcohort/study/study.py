@@ -21,6 +21,7 @@ from fedcohort.protocol import InputError
 from fedcohort.study.file import plan, yamlfile
 from fedcohort.study.run import runner
 from fedcohort.study.run.folder import default_folder
+from fedcohort.study.run.showing import line, of_pieces
 from fedcohort.study.sites import few_sites, layout
 
 
@@ -141,6 +142,7 @@ class Study:
         debug: bool = False,
         runtime: str = "local",
         cluster: str = "",
+        progress: bool | None = None,
     ) -> Results:
         """Run every arm and write the results and the report.
 
@@ -155,20 +157,23 @@ class Study:
         runtime : "local", or "flower-sim": every fit uses Flower's messages.
         cluster : address of a Dask scheduler, such as ``tcp://scheduler:8786``, or "slurm": fits
             run there (``docs/cluster.md``).
+        progress : without `tell`, whether the fits done and the time left are shown, from 2 s on.
+            Default: on a terminal and in a notebook, not in a log.
         """
         folder = Path(out) if out is not None else default_folder(self.plan, resume)
-        found = runner.run(
-            self.plan,
-            self.table,
-            folder,
-            resume=resume,
-            workers=workers,
-            tell=tell or (lambda event: None),
-            command=command,
-            debug=debug,
-            runtime=runtime,
-            cluster=cluster,
-        )
+        with line(self.plan.study, "fits", progress if tell is None else False) as shown:
+            found = runner.run(
+                self.plan,
+                self.table,
+                folder,
+                resume=resume,
+                workers=workers,
+                tell=tell or of_pieces(shown),
+                command=command,
+                debug=debug,
+                runtime=runtime,
+                cluster=cluster,
+            )
         results = Results(folder, found)
         results.report()
         return results

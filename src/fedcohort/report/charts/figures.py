@@ -17,7 +17,6 @@ from typing import Any
 
 from fedcohort.data.read.csvcells import harmless
 from fedcohort.report.charts import render
-from fedcohort.report.charts.page_figures import current
 from fedcohort.report.charts.theme import NARROW, WIDE, Draw
 from fedcohort.report.markup import Child, Markup, filled
 
@@ -37,23 +36,14 @@ def figure(key: str, title: str, note: Child, chart: Draw, data: Data, alt_text:
     data : the drawn data, a frame or rows, for the CSV file.
     alt_text : for readers who do not see the figure.
     """
-    charts = [chart(width) for width in (WIDE, NARROW)]
-
-    def made() -> Markup:
-        wide, narrow = (
-            _at_its_size(render.draw(c), width)
-            for c, width in zip(charts, (WIDE, NARROW), strict=True)
-        )
-        picture = _link("image/svg+xml", render.standalone(wide, title, alt_text))
-        table = _link("text/csv;charset=utf-8", table_csv(data))
-        return filled(
-            "figure.html", name=slug(key), title=title, note=note, shown=render.clean(title),
-            told=render.clean(alt_text), drawings=[(wide, "wide"), (narrow, "narrow")],
-            files=[("SVG", picture, "the figure"), ("CSV", table, "its data")],
-        )  # fmt: skip
-
-    page = current()
-    return page.place([render.specified(c) for c in charts], made) if page else made()
+    wide, narrow = (_at_its_size(render.draw(chart(w)), w) for w in (WIDE, NARROW))
+    picture = _link("image/svg+xml", render.standalone(wide, title, alt_text))
+    table = _link("text/csv;charset=utf-8", table_csv(data))
+    return filled(
+        "figure.html", name=slug(key), title=title, note=note, shown=render.clean(title),
+        told=render.clean(alt_text), drawings=[(wide, "wide"), (narrow, "narrow")],
+        files=[("SVG", picture, "the figure"), ("CSV", table, "its data")],
+    )  # fmt: skip
 
 
 def _at_its_size(drawing: render.Drawing, width: float) -> render.Drawing:

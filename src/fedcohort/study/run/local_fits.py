@@ -77,7 +77,7 @@ class LocalFits(Fits):
         self._scratch = work / "scratch"
         self.runtime = runtime
         self.workers = 1
-        self._last: tuple[Cell, Laid] | None = None
+        self._last: tuple[tuple[int, int, int], Laid] | None = None
 
     def _why(self, piece: Piece, error: FedcohortError) -> str:
         """Return why a piece failed; raise the error if the piece can be done later.
@@ -114,7 +114,8 @@ class LocalFits(Fits):
         return gone
 
     def _laid(self, cell: Cell) -> Laid:
-        if self._last is None or self._last[0] != cell:
+        rows = cell.scenario, cell.repeat, self.workers  # the same for all arms
+        if self._last is None or self._last[0] != rows:
             gone = self.withdrawn(cell.scenario)
             laid = lay_out(self.plan, self._table, self.plan.scenarios[cell.scenario], cell.repeat)
             problem = laid.problem
@@ -122,7 +123,7 @@ class LocalFits(Fits):
                 left = {s: f for s, f in problem.frames.items() if s not in gone}
                 problem = problem.on(left)
             problem = replace(problem, runtime=self.runtime, workers=self.workers)
-            self._last = cell, replace(laid, problem=problem)
+            self._last = rows, replace(laid, problem=problem)
         return self._last[1]
 
     def _rows_by_site(self, piece: Piece) -> list[int | None]:

@@ -9,22 +9,15 @@ missing replies: it gives the same bytes on every runtime, except the keys named
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import queue
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.protocol import DataError, FedcohortError, NotSupported, registry
-from fedcohort.runtime import interrupts
+from fedcohort.protocol import DataError, NotSupported, registry
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study.at_site import ranked
 from fedcohort.study.file.plan import NETWORK, Plan
@@ -39,6 +32,7 @@ from fedcohort.study.run.extras import LABELS, asked_of
 from fedcohort.study.run.local_fits import LocalFits
 from fedcohort.study.run.network_fits import NetworkFits
 from fedcohort.study.run.pieces import Cell, cells_of, rankings_of
+from fedcohort.study.run.workers import Told, Workers
 from fedcohort.study.sites import own_rows
 from fedcohort.study.sites.few_sites import check_sites
 from fedcohort.study.sites.layout import Table
@@ -120,14 +114,15 @@ def run(
     def work(began: float) -> dict[str, Any]:
         fits = LocalFits(plan, table, out / folder.WORK, out / "models", debug, runtime)
         stages = (rankings_of(plan), *cells_of(plan))
-        total, done = sum(map(len, stages)), 0
-        with carbon.measured(plan.carbon) as spent, _means(fits, table, out, workers, there) as do:
+        total, done, most = sum(map(len, stages)), 0, max(map(len, stages))
+        means = _means(fits, table, out, workers or 1, most, there)
+        with carbon.measured(plan.carbon) as spent, means as do:
             for stage in stages:
                 open_ = [cell for cell in stage if fits.result(cell) is None]
                 done += len(stage) - len(open_)
-                for cell, rounds in do(open_):
+                for name, rounds in do(open_):
                     done += rounds is None
-                    tell(Event(done, total, label(plan, cell), rounds))
+                    tell(Event(done, total, name, rounds))
         if spent and resume:
             spent["resumed"] = True  # earlier work is not measured
         return results.write(fits, table, out, time.monotonic() - began, command, spent)
@@ -275,7 +270,6 @@ def label(plan: Plan, cell: Cell) -> str:
     return f"{kind}{arm.name}{where} · {which}"
 
 
-Told = tuple[Cell, tuple[int, int] | None]
 Do = Callable[[list[Cell]], Iterator[Told]]
 
 
@@ -296,107 +290,41 @@ def _cluster(
 
 @contextmanager
 def _means(
-    fits: LocalFits, table: Table, out: Path, workers: int | None, there: Cluster | None
+    fits: LocalFits, table: Table, out: Path, workers: int, most: int, there: Cluster | None
 ) -> Generator[Do]:
-    """Yield a function that does cells, here or on a cluster."""
+    """Yield a function that does cells, here or on a cluster.
+
+    It yields (name, rounds) on the way and (name, None) when a cell is complete.
+
+    Parameters
+    ----------
+    most : number of cells that can be done at once.
+    """
+    plan = fits.plan
     if there is None:
-        yield partial(_do, fits, table, workers=workers or 1, out=out)
+        made = partial(
+            LocalFits, plan, table, out / folder.WORK, out / "models", fits.debug, fits.runtime
+        )
+        methods = {arm.method for arm in plan.arms}
+        with Workers(min(workers, most), made, methods, out) as pool:
+            yield partial(_do, fits, workers=workers, pool=pool)
         return
     from fedcohort.study.run.cluster import OnCluster
 
     with closing(OnCluster(there, fits, table, out)) as run:
-        yield run.do
+        yield lambda cells: ((label(plan, cell), rounds) for cell, rounds in run.do(cells))
 
 
-def _do(
-    fits: LocalFits, table: Table, cells: list[Cell], *, workers: int, out: Path
-) -> Iterator[Told]:
-    """Do cells; yield (cell, rounds) on the way and (cell, None) when one is complete."""
+def _do(fits: LocalFits, cells: list[Cell], *, workers: int, pool: Workers) -> Iterator[Told]:
+    """Do cells of this machine."""
     if not cells:
         return
+    named = [(label(fits.plan, cell), cell) for cell in cells]
     spare = 1 if fits.debug else max(1, workers // len(cells))
-    if workers <= 1 or len(cells) == 1:
-        fits.workers = spare
-        yield from _here(fits, cells)
+    if workers > 1 and len(cells) > 1:
+        yield from pool.do(named, spare)
         return
-    context = multiprocessing.get_context("spawn")
-    news: Any = context.Queue()
-    given = (fits.plan, table, str(out), fits.debug, fits.runtime, spare, news)
-    pool = ProcessPoolExecutor(min(workers, len(cells)), context, _start, given)
-    try:
-        with interrupts.later():  # an interrupt during a worker's start would print a traceback
-            waiting: dict[Future[None], Cell] = {pool.submit(_work, cell): cell for cell in cells}
-        while waiting:
-            ended, _ = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
-            yield from _drain(news)
-            for future in ended:
-                cell = waiting.pop(future)
-                future.result()
-                yield cell, None
-        pool.shutdown()
-    except BrokenProcessPool:
-        raise FedcohortError(
-            f"a worker process died (killed, or out of memory); finished pieces are kept in "
-            f"{out}. Run the same command with --resume."
-        ) from None
-    finally:
-        _end(pool)
-
-
-def _here(fits: LocalFits, cells: list[Cell]) -> Iterator[Told]:
-    for cell in cells:
+    fits.workers = spare
+    for name, cell in named:
         fits.do(cell, lambda done, of: None)
-        yield cell, None
-
-
-def _drain(news: Any) -> Iterator[Told]:
-    while True:
-        try:
-            yield news.get_nowait()
-        except queue.Empty:
-            return
-
-
-def _end(pool: ProcessPoolExecutor) -> None:
-    """End the workers by their process ids; their journals stay."""
-    workers = list((getattr(pool, "_processes", None) or {}).values())
-    pool.shutdown(wait=False, cancel_futures=True)
-    for worker in workers:
-        if worker.is_alive():
-            worker.terminate()
-    for worker in workers:
-        worker.join(timeout=5)
-
-
-# in a worker process ------------------------------------------------------------------
-
-_fits: LocalFits | None = None
-_news: Any = None
-
-
-def _start(
-    plan: Plan, table: Table, out: str, debug: bool, runtime: str, spare: int, news: Any
-) -> None:
-    """Set up a worker with a study, at one thread each, since cells run in parallel."""
-    global _fits, _news
-    interrupts.ignored()
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = "1"
-    path = Path(out)
-    _fits = LocalFits(plan, table, path / folder.WORK, path / "models", debug, runtime)
-    _fits.workers = spare
-    _news = news
-
-
-def _leave_with_parent() -> None:
-    """End this process with its parent, so that only one process writes to its journals."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _work(cell: Cell) -> None:
-    assert _fits is not None
-    _fits.do(cell, lambda done, of: _news.put((cell, (done, of))))
+        yield name, None
