@@ -29,7 +29,8 @@ from fedcohort.runtime.reply_store import StateStore
 
 #: Who does not answer: a function of a call's number and a site, or absences that were drawn.
 Absent = Callable[[int, str], bool] | Absences
-#: Seconds of the slowest site from which the next call of a step is answered by several threads.
+#: Seconds of a site from which the other sites, and the next calls of the step, are answered by
+#: several threads.
 LONG = 0.02
 
 _Reply = dict[str, Array] | SiteUnavailable
@@ -109,11 +110,15 @@ class LocalTransport:
             yield from self._at_once(call, to)
             return
         slowest = 0.0
-        for name in to:
+        for done, name in enumerate(to, 1):
             began = time.perf_counter()
             reply = self._reply(call, name, self._is_away(call, name))
             slowest = max(slowest, time.perf_counter() - began)
             yield name, reply
+            if self._threads > 1 and slowest >= LONG and done < len(to):
+                self._took[call.step.name] = slowest
+                yield from self._at_once(call, to[done:])
+                return
         self._took[call.step.name] = slowest
 
     def wait(self, call: Call, to: Sequence[str]) -> int:
