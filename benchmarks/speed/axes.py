@@ -44,7 +44,7 @@ METHODS: Mapping[str, tuple[str, dict[str, Any]]] = {
 }
 #: Axes of fits: their points, and which methods go how far.
 AXES: Mapping[str, tuple[int, ...]] = {
-    "rows": (2_000, 8_000, 32_000, 128_000, 512_000),
+    "rows": (2_000, 8_000, 32_000, 128_000, 512_000, 1_000_000),
     "columns": (10, 20, 40, 80, 160),
     "sites": (4, 10, 40, 100, 200),
     "rounds": (10, 20, 40, 80),
@@ -61,7 +61,7 @@ SIZES: Mapping[str, tuple[int, int, int, tuple[str, ...]]] = {
     "8x500x20": (8, 500, 20, ("cox", "deepcox", "exact", "ensemble", "boosting")),
     "40x2000x80": (40, 2_000, 80, ("cox", "deepcox", "boosting")),
     "200x500x20": (200, 500, 20, ("cox", "deepcox", "boosting")),
-    "8x125000x20": (8, 125_000, 20, ("cox",)),
+    "8x25000x20": (8, 25_000, 20, ("cox",)),
 }
 #: Arms of these studies.
 LINES = {

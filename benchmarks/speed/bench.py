@@ -140,7 +140,8 @@ def workload(name: str, clock: str) -> tuple[dict[str, float], list[Line]]:
         for top, bottom, sign, goal, ratio, _ in done.goals
     ]
     apart, most = done.apart
-    return done.figures, [*lines, Line(f"{name}: models differ by", apart, most)]
+    differ = "AUC below central's by" if name == "w3" else "models differ by"
+    return done.figures, [*lines, Line(f"{name}: {differ}", apart, most)]
 
 
 def exact_cox() -> tuple[dict[str, float], list[Line]]:

@@ -123,6 +123,21 @@ def test_sites_that_do_not_answer_are_missing_as_on_one_thread():
             lost.sum(part, near=near)
 
 
+def test_a_long_first_site_sends_the_others_to_threads_in_the_same_call():
+    """So that a step that is called once, such as an ensemble's, has its threads as well."""
+    names: set[str] = set()
+
+    @summed
+    def slow(site: Site[set[str], None]) -> Model:
+        time.sleep(0.021 * (site.name == "a"))
+        site.data.add(threading.current_thread().name)
+        return Model(np.ones(1), np.array(1.0))
+
+    fed = local(toys.hosts(dict.fromkeys(SITES, names), (slow,)), threads=2)
+    assert fed.sum(slow).theta.tolist() == [7.0]
+    assert names == {threading.current_thread().name, "site-0_0", "site-1_0"}
+
+
 def test_a_fit_of_small_calls_stays_in_its_own_thread():
     names: set[str] = set()
     fed = local(hosts(names), threads=2)

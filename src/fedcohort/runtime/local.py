@@ -30,7 +30,8 @@ from fedcohort.runtime.reply_store import StateStore
 
 #: Who does not answer: a function of a call's number and a site, or absences that were drawn.
 Absent = Callable[[int, str], bool] | Absences
-#: Seconds of the slowest site from which the next call of a step is answered by several threads.
+#: Seconds of a site from which the other sites, and the next calls of the step, are answered by
+#: several threads.
 LONG = 0.02
 #: Most sites whose replies are computed at once, which bounds memory.
 MOST = 256
@@ -128,6 +129,10 @@ class LocalTransport:
             reply = self._reply(call, name, away, finish=found.get(name))
             slowest = max(slowest, time.perf_counter() - began)
             yield name, reply
+            if self._threads > 1 and slowest >= LONG and not found and k + 1 < len(to):
+                self._took[call.step.name] = slowest
+                yield from self._at_once(call, to[k + 1 :])
+                return
         self._took[call.step.name] = slowest
 
     def _plain(self, call: Call) -> bool:
