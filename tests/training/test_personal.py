@@ -314,7 +314,12 @@ def test_at_its_limit_a_way_is_local_or_global_to_the_bit(way, given, end, plan)
     if (way, given) == ("fedper", {"own": ()}) and plan is BATCHES:
         return  # a site's own batches are drawn by its visits, not by the call
     data = tables("abc")
-    assert_array_equal(trained(data, way, plan, **given).theta, trained(data, end, plan).theta)
+    found, wanted = trained(data, way, plan, **given).theta, trained(data, end, plan).theta
+    if way in ("ditto", "apfl") and (end, plan) == ("local", PLAN):
+        # Their own steps add the rows as they are; a plain visit, rows filled up to a length.
+        assert_allclose(found, wanted, rtol=1e-12)
+    else:
+        assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("way", ["finetune", "ditto", "apfl"])
