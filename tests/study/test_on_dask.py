@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,36 @@ def run(folder: Path, text: str, out: str = "out", **more: object) -> dict[str, 
     return without_times(folder / out)
 
 
+@contextlib.contextmanager
+def watched(folder: Path, at_work: Callable[[set[str]], None]) -> Iterator[None]:
+    """Tell of all attempts that had a journal until now, again and again, until the block ends."""
+    ended, seen = threading.Event(), set[str]()
+
+    def watch() -> None:
+        while not ended.wait(0.01):
+            seen.update(path.parts[-5] for path in journals(folder))
+            at_work(seen)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def failure(folder: Path, address: str) -> str:
+    """Return the error of a run on a cluster."""
+    with pytest.raises(FedcohortError) as said:
+        run(folder, LONG, cluster=address)
+    return str(said.value)
+
+
+def journals(folder: Path) -> list[Path]:
+    return list((folder / "out" / ".work" / "attempts").glob("*/.work/scratch/*/*.journal"))
+
+
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return run(tmp_path_factory.mktemp("long"), LONG)
@@ -65,19 +96,17 @@ def test_every_kind_of_piece_on_two_workers_leaves_the_files_of_one_machine(tmp_
 
 @pytest.mark.parametrize(("workers", "deaths"), [(2, 1), (1, 2)])
 def test_the_task_of_a_killed_worker_runs_again(tmp_path, long, workers, deaths):
-    attempts, began = tmp_path / "it" / "out" / ".work" / "attempts", set[str]()
-    killed = []
+    began, killed = set[str](), list[int]()
 
-    def tell(event) -> None:
-        began.update(a.name for a in attempts.glob("*"))
-        moves = event.rounds is not None and len(began) == workers + len(killed)
-        if moves and len(killed) < deaths:
+    def at_work(seen: set[str]) -> None:
+        began.update(seen)
+        if len(killed) < deaths and len(seen) == workers + len(killed):
             there.kill(len(killed))
-            killed.append(event.name)
+            killed.append(len(killed))
             there.add()
 
-    with dask(tmp_path, workers) as there:
-        found = run(tmp_path / "it", LONG, cluster=there.address, tell=tell)
+    with dask(tmp_path, workers) as there, watched(tmp_path / "it", at_work):
+        found = run(tmp_path / "it", LONG, cluster=there.address)
     assert found == long
     assert len(killed) == deaths
     assert len(began) == 2 + deaths
@@ -86,28 +115,28 @@ def test_the_task_of_a_killed_worker_runs_again(tmp_path, long, workers, deaths)
 def test_a_fit_that_ends_every_worker_ends_the_run_which_can_go_on_here(tmp_path, long):
     """Here the scheduler gives up at the first lost worker."""
 
-    def tell(event) -> None:
-        if event.rounds is not None and there.workers[0].poll() is None:
+    def at_work(seen: set[str]) -> None:
+        if seen and there.workers[0].poll() is None:
             there.kill(0)
 
     settings = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
-    with dask(tmp_path, 1, environment=settings) as there, pytest.raises(FedcohortError) as said:
-        run(tmp_path / "it", LONG, cluster=there.address, tell=tell)
-    assert "workers ended one after the other while they did fit-s00-r0000-a00" in str(said.value)
-    assert "--resume" in str(said.value)
-    assert "\n" not in str(said.value)
+    with dask(tmp_path, 1, environment=settings) as there, watched(tmp_path / "it", at_work):
+        said = failure(tmp_path / "it", there.address)
+    assert "workers ended one after the other while they did fit-s00-r0000-a00" in said
+    assert "--resume" in said
+    assert "\n" not in said
     assert run(tmp_path / "it", LONG, resume=True) == long
 
 
 def test_where_the_scheduler_ends_the_run_says_so_and_can_go_on(tmp_path, long):
-    def tell(event) -> None:
-        if event.rounds is not None:
+    def at_work(seen: set[str]) -> None:
+        if seen:
             there.scheduler.kill()
 
-    with dask(tmp_path) as there, pytest.raises(FedcohortError) as said:
-        run(tmp_path / "it", LONG, cluster=there.address, tell=tell)
-    assert "has ended" in str(said.value)
-    assert "--resume" in str(said.value)
+    with dask(tmp_path) as there, watched(tmp_path / "it", at_work):
+        said = failure(tmp_path / "it", there.address)
+    assert "has ended" in said
+    assert "--resume" in said
     with dask(tmp_path) as there:
         assert run(tmp_path / "it", LONG, cluster=there.address, resume=True) == long
 
@@ -115,13 +144,12 @@ def test_where_the_scheduler_ends_the_run_says_so_and_can_go_on(tmp_path, long):
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_ctrl_c_or_a_kill_ends_the_run_and_it_can_go_on_with_the_same_workers(tmp_path, long, sent):
     (tmp_path / "s.yaml").write_text(LONG)
-    attempts = tmp_path / "out" / ".work" / "attempts"
     with dask(tmp_path) as there:
         process = subprocess.Popen(
             [*RUN, "--cluster", there.address], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
             preexec_fn=interruptible,
         )  # fmt: skip
-        while len(list(attempts.glob("*/rounds"))) < 2:
+        while len(journals(tmp_path)) < 2:
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(sent)
@@ -237,16 +265,19 @@ def test_jobs_leave_the_files_of_one_machine_also_if_one_is_killed(
 ):
     """Processes of this machine take the place of Slurm's jobs, or of its commands too."""
     jobs = tmp_path / "it" / "out" / ".work" / "jobs"
-    killed: list[int] = []
+    began, killed = set[str](), list[int]()
 
-    def tell(event) -> None:
-        if event.rounds is not None and not killed:
+    def at_work(seen: set[str]) -> None:
+        began.update(seen)
+        if len(seen) == 2 and not killed:
             killed.append(int(next(jobs.glob("*_log.err")).name.split("_")[0]))
             (os.killpg if cluster == "slurm" else os.kill)(killed[0], signal.SIGKILL)
 
     slurm_standin.make(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    found = run(tmp_path / "it", LONG, cluster=cluster, workers=2, tell=tell)
+    with watched(tmp_path / "it", at_work):
+        found = run(tmp_path / "it", LONG, cluster=cluster, workers=2)
+    assert len(began) == 3
     assert killed
     assert found == long
 
