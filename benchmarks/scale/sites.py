@@ -17,7 +17,6 @@ Exits with 1 where a value is not accepted.
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import subprocess
 import sys
@@ -102,8 +101,10 @@ def by_sites(options):
             f"  missed at {missed}" if missed else "  met", flush=True,
         )  # fmt: skip
         figures[f"table_{name}"] = {
-            "seconds_at_4": round(took[4], 3), **{f"at_{s}": round(r, 2) for s, r in ratio.items()}
-        }  # fmt: skip
+            "seconds_at_4": round(took[4], 3),
+            **{f"at_{s}": round(r, 2) for s, r in ratio.items()},
+        }
+        keep(options.out, figures)
     return figures, fine
 
 
@@ -156,9 +157,11 @@ def studies(options):
                 flush=True,
             )  # fmt: skip
             figures[f"study_{task}"] = {
-                "seconds": round(wall, 1), "cpu": round(cpu, 1),
+                "seconds": round(wall, 1),
+                "cpu": round(cpu, 1),
                 "megabytes": round(after.ru_maxrss / 1024),
-            }  # fmt: skip
+            }
+            keep(options.out, figures)
     return figures, fine
 
 
@@ -207,10 +210,9 @@ def main():
     parser.add_argument("--parameters", type=int, default=100_000)
     asks_out(parser)
     options = parser.parse_args()
-    load = os.getloadavg()[0]
     warnings.simplefilter("ignore")
     figures, fine = {"table": by_sites, "study": studies, "memory": memory}[options.part](options)
-    keep(options.out, figures, load)
+    keep(options.out, figures)
     raise SystemExit(0 if fine else 1)
 
 
