@@ -368,10 +368,14 @@ class Doctor:
 
         data, name = config.data, config.data.source
         shown = "the database" if is_url(name) else str(data.base / name)
+        known = None  # a dictionary that cannot be read is reported below
+        with contextlib.suppress(FedcohortError, OSError):
+            if data.dictionary is not None:
+                known = read_dictionary(data.base / data.dictionary)
         try:
             frame: Any = (
-                read_sql(name, data.query, data.base) if is_url(name)
-                else sources.load(name, data.base).frames
+                read_sql(name, data.query, data.base, known) if is_url(name)
+                else sources.load(name, data.base, dictionary=known).frames
             )  # fmt: skip
             columns = [str(c).strip() for c in frame.columns]
         except FedcohortError as error:
