@@ -111,8 +111,9 @@ def display(asked: bool | None) -> Display | None:
 def _notebook() -> Any:
     """Return IPython's function `display` where this process runs a notebook; None elsewhere."""
     ipython: Any = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return None if shell is None or not hasattr(shell, "kernel") else ipython.display.display
+    if ipython is None or not hasattr(ipython.get_ipython(), "kernel"):
+        return None
+    return ipython.display.display
 
 
 class Notebook:
