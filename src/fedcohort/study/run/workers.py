@@ -192,8 +192,8 @@ def _leave_with_parent() -> None:
 
 
 def _work(name: str, cell: Cell, threads: int) -> None:
-    def note(done: int, of: int) -> None:
+    def on_progress(done: int, of: int) -> None:
         _news.put((name, (done, of)))
 
     _fits.workers = threads
-    _fits.do(cell, note)
+    _fits.do(cell, on_progress)
