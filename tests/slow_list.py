@@ -180,8 +180,10 @@ def drawn_where_looked_at(blind: Callable[[str], bool] | None = None) -> Iterato
     ----------
     blind : test → whether it looks at none; by default of the lists above.
     """
+    from fedcohort import report
     from fedcohort.report.charts import render
 
+    helper = report.Helper
     draw, blank = render.draw, render.Drawing(render.Markup(""), 1.0, 1.0)
 
     def as_seen(chart: Any) -> Any:
@@ -189,6 +191,7 @@ def drawn_where_looked_at(blind: Callable[[str], bool] | None = None) -> Iterato
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(render, "draw", as_seen)
+        patch.setattr(report, "Helper", lambda **_: helper(cores=1))  # its start takes 0.4 s a page
         yield
 
 

@@ -241,10 +241,10 @@ def place(ticks, value: float) -> float:
 def lines(picture, colour: str) -> list[np.ndarray]:
     """The points (n, 2) of each line of a colour, a curve of a panel."""
     found: list[np.ndarray] = []
-    pattern = rf'fill="none" stroke="{colour}"[^>]* d="M([^"Z]*)"'
-    for d in "M".join(re.findall(pattern, picture.svg)).split("M"):
-        points = [xy.split() for xy in re.split("L", d.replace("-", " -"))]
-        found.append(np.array(points, float))
+    pattern = rf'stroke="{colour}"[^>]*translate\(([\d.]+) ([\d.]+)\)" d="M([^"MZ]*)"'
+    for x, y, d in re.findall(pattern, picture.svg):
+        points = np.array([xy.split() for xy in re.split("L", d.replace("-", " -"))], float)
+        found.append(points + np.array([x, y], float))
     return found
 
 

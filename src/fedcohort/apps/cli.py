@@ -171,9 +171,9 @@ def _end_with(failures: list[str]) -> None:
 @app.command()
 def report(folder: Folder, debug: Debug = False) -> None:
     """Write report.html anew from a run's files."""
-    from fedcohort.study.study import Results
+    from fedcohort import report as pages
 
-    typer.echo(Results.from_folder(folder).report())
+    typer.echo(pages.write(folder))
 
 
 @app.command()

@@ -1,6 +1,6 @@
 """Results of a run as one offline page, and as plain words for the command line.
 
-Pictures are static SVG: the file has no script, font, image or outside address. It
+Pictures are static SVG drawn by Vega: the file has no script, font, image or outside address. It
 can be sent, archived and printed, and needs no network.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from fedcohort.report import words
 from fedcohort.report.disclosure import plain_ledger
+from fedcohort.report.helper import Helper
 from fedcohort.report.run import Run
 
 __all__ = ["plain_ledger", "summary_table", "write"]
@@ -32,12 +33,17 @@ def write(dir: Path, out: Path | None = None) -> Path:
     ------
     DataError : the folder holds no results, or its ledger is damaged.
     """
-    # Sections are slow to import, and the command line needs this package for its tables too.
-    from fedcohort.report.page import render
-    from fedcohort.report.run import read
+    helper = Helper()
+    try:
+        # Sections are slow to import, and the command line needs this package for its tables too.
+        from fedcohort.report.page import render
+        from fedcohort.report.run import read
 
-    path = out or Path(dir) / "report.html"
-    path.write_bytes(render(read(Path(dir))).encode("utf-8", "replace"))
+        path = out or Path(dir) / "report.html"
+        page = render(read(Path(dir)), helper)
+    finally:
+        helper.close()
+    path.write_bytes(page.encode("utf-8", "replace"))
     return path
 
 

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from fedcohort.report import words
+from fedcohort.report.charts import current, together
+from fedcohort.report.helper import Helper
 from fedcohort.report.markup import Markup, filled, h, p, styles
 from fedcohort.report.run import Run
 from fedcohort.report.sections import (
@@ -111,13 +113,14 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
 )
 
 
-def render(run: Run) -> str:
-    """Return the page of a run as HTML."""
+def render(run: Run, helper: Helper | None = None) -> str:
+    """Return the page of a run as HTML; a helper draws some of its figures."""
     study = str(run.results.get("study", "study"))
     version = run.mapping("versions").get("fedcohort")
-    sections = [s for make in SECTIONS if (s := make(run)) is not None]
-    words_used = [h("h2", "Words used here", class_="minor"), headline.glossary(run)]
-    return document(study, headline.top(run), sections, words_used, str(version or ""))
+    with together(helper):
+        sections = [s for make in SECTIONS if (s := make(run)) is not None]
+        words_used = [h("h2", "Words used here", class_="minor"), headline.glossary(run)]
+        return document(study, headline.top(run), sections, words_used, str(version or ""))
 
 
 def document(
@@ -142,7 +145,8 @@ def document(
         "page.html", title=title, css=css, top=top, sections=sections, words_used=words_used,
         version=version,
     )  # fmt: skip
-    return _small(page)
+    figures = current()
+    return _small(figures.completed(page) if figures else page)
 
 
 def _small(page: str) -> str:

@@ -1,6 +1,4 @@
-"""The report's pictures: static SVG inside the page, each with its data.
-
-A chart is a specification in a small part of Vega-Lite, which `elements` draws.
+"""The report's pictures: Vega-Lite charts as static SVG inside the page, each with its data.
 
 `figure` draws a chart twice, 720 px wide for screens and paper and 340 px wide for telephones;
 style sheets show one. Below its caption are links to the picture as SVG and its data as CSV. No
@@ -42,12 +40,13 @@ Looks, for `Row.look` and `Series.look`: ``c0`` … ``c7``, ``lower``, ``upper``
 is `Arm.look`. Colours are the variables of `report.css`, so one drawing serves light, dark and
 print. A user's texts reach the drawing as data only.
 
-Only `page`, `plots` and the sections import this package.
+Vega is slow to load, so only `page`, `plots` and the sections import this package.
 """
 
 from fedcohort.report.charts.cells import Group, Heat, cut_off, heats, most_groups, pictures
 from fedcohort.report.charts.figures import figure, slug
 from fedcohort.report.charts.grids import Grid, grid
+from fedcohort.report.charts.page_figures import current, together
 from fedcohort.report.charts.parts import Series
 from fedcohort.report.charts.plane import Dot, Ellipse, dots, ellipses
 from fedcohort.report.charts.render import draw, stacked, standalone
@@ -78,6 +77,7 @@ __all__ = [
     "around",
     "bars",
     "curves_with_risk_table",
+    "current",
     "cut_off",
     "dots",
     "draw",
@@ -96,5 +96,6 @@ __all__ = [
     "stacked",
     "standalone",
     "ticks",
+    "together",
     "wrapped",
 ]

@@ -17,7 +17,8 @@ from typing import Any
 
 from fedcohort.data.read.csvcells import harmless
 from fedcohort.report.charts import render
-from fedcohort.report.charts.theme import NARROW, WIDE, Draw
+from fedcohort.report.charts.page_figures import current
+from fedcohort.report.charts.theme import WIDE, Draw
 from fedcohort.report.markup import Child, Markup, filled
 
 #: Rows of a table as a figure takes them: a pandas frame, or mappings.
@@ -32,23 +33,29 @@ def figure(key: str, title: str, note: Child, chart: Draw, data: Data, alt_text:
     key : anchor of the figure and name of its files; invalid characters are replaced.
     title : of the figure.
     note : how to read it, below the title.
-    chart : drawn for a wide and for a narrow page; style sheets show one.
+    chart : drawn for a page; on a narrow screen the figure scrolls sideways, as tables do.
     data : the drawn data, a frame or rows, for the CSV file.
     alt_text : for readers who do not see the figure.
     """
-    wide, narrow = (_at_its_size(render.draw(chart(w)), w) for w in (WIDE, NARROW))
-    picture = _link("image/svg+xml", render.standalone(wide, title, alt_text))
-    table = _link("text/csv;charset=utf-8", table_csv(data))
-    return filled(
-        "figure.html", name=slug(key), title=title, note=note, shown=render.clean(title),
-        told=render.clean(alt_text), drawings=[(wide, "wide"), (narrow, "narrow")],
-        files=[("SVG", picture, "the figure"), ("CSV", table, "its data")],
-    )  # fmt: skip
+    drawn = chart(WIDE)
+
+    def made() -> Markup:
+        drawing = _at_its_size(render.draw(drawn))
+        picture = _link("image/svg+xml", render.standalone(drawing, title, alt_text))
+        table = _link("text/csv;charset=utf-8", table_csv(data))
+        return filled(
+            "figure.html", name=slug(key), title=title, note=note, shown=render.clean(title),
+            told=render.clean(alt_text), drawing=drawing,
+            files=[("SVG", picture, "the figure"), ("CSV", table, "its data")],
+        )  # fmt: skip
+
+    page = current()
+    return page.place([render.specified(drawn)], made) if page else made()
 
 
-def _at_its_size(drawing: render.Drawing, width: float) -> render.Drawing:
+def _at_its_size(drawing: render.Drawing) -> render.Drawing:
     """Add free room to a drawing much narrower than the page, so that no page enlarges it."""
-    return replace(drawing, width=width) if drawing.width < 0.9 * width else drawing
+    return replace(drawing, width=WIDE) if drawing.width < 0.9 * WIDE else drawing
 
 
 def slug(key: str) -> str:

@@ -6,6 +6,7 @@ layers of a chart share its scales.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -146,8 +147,13 @@ def layer(rows: Sequence[dict[str, Any]], mark: Spec, **channels: str) -> Layer:
     clean = [
         {k: render.clean(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows
     ]
+    text = json.dumps(clean, allow_nan=False)
     encoding = {name: _channel(name, channels[name]) for name in sorted(channels)}
-    return {"data": {"values": clean}, "mark": mark, "encoding": encoding}
+    return {
+        "data": {"values": text, "format": {"type": "json"}},
+        "mark": mark,
+        "encoding": encoding,
+    }
 
 
 def mark(kind: str, **looks: Any) -> Spec:

@@ -1,23 +1,43 @@
-"""A chart as compact SVG: panels at their places, and neighbours of one style in one group.
+"""A chart as compact SVG: Vega's output flattened and rounded, without its roles.
 
-Equal charts give equal bytes. Panels stand beside and below each other by the sizes of their
-frames; a chart without `autosize: none` is as large as everything in it needs.
+Vega nests a group for each mark and repeats every style on every element. Here each element has its
+final place, neighbours of the same style share one group, and invisible ones are left out. Equal
+charts give equal bytes; the `LATEST` charts are cached, so rewriting a report is fast.
 """
 
 from __future__ import annotations
 
 import html
-import math
+import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from fedcohort.report.charts import elements, theme
-from fedcohort.report.charts.elements import Element, short
-from fedcohort.report.charts.theme import Spec
+from fedcohort.report import vega
+from fedcohort.report.charts import theme
+from fedcohort.report.helper import VEGA_LITE
 from fedcohort.report.markup import Markup, filled
 
+Style = tuple[tuple[str, str], ...]
+
+#: Drawings that are kept; a page has some tens of them.
+LATEST = 256
+
+_KEPT = (
+    "fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin",
+    "fill-opacity", "stroke-opacity", "opacity", "font-size", "font-weight", "font-style",
+    "text-anchor",
+)  # fmt: skip
+_DEFAULTS = {
+    "opacity": "1", "stroke-width": "1", "fill-opacity": "1", "stroke-opacity": "1",
+    "font-weight": "normal", "text-anchor": "start", "font-style": "normal",
+    "stroke-dasharray": "", "stroke": "none",
+}  # fmt: skip
+_TEXT = ("font-size", "font-weight", "font-style", "text-anchor")
+_NUMBER = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?")
+_MOVE = re.compile(r"translate\(([^,)]+),([^)]+)\)")
 _CONTROL = dict.fromkeys([*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF], " ")
 
 
@@ -35,24 +55,55 @@ class Drawing:
         return f"{short(self.width)} {short(self.height)}"
 
 
-def draw(chart: Spec) -> Drawing:
+#: The latest drawings, by specification, the oldest first.
+_kept: dict[str, Drawing] = {}
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """One visible element at its place in the drawing."""
+
+    style: Style
+    body: str
+
+
+def draw(chart: theme.Spec) -> Drawing:
     """Return a chart's drawing.
 
     Raises
     ------
-    ValueError : the chart has a mark that a report does not draw, or a number that is not finite.
+    ValueError : the chart has what a report does not draw: clips, gradients, images.
     """
-    room = chart["padding"]
-    left, top = room["left"], room["top"]
-    if chart.get("autosize") == "none":
-        width, height = chart["width"], chart["height"]
-    else:
-        boxes = [(0.0, 0.0, *_size(chart)), *(e.box for e in _placed(chart, 0.0, 0.0))]
-        left += math.ceil(-min(b[0] for b in boxes))
-        top += math.ceil(-min(b[1] for b in boxes))
-        width, height = (math.ceil(max(b[k] for b in boxes)) for k in (2, 3))
-    body = "".join(_grouped(_placed(chart, left, top)))
-    return Drawing(Markup(body), left + width + room["right"], top + height + room["bottom"])
+    return drawn(specified(chart))
+
+
+def specified(chart: theme.Spec) -> str:
+    """Return a chart's whole specification, as text."""
+    return json.dumps({"config": theme.config(), **chart})
+
+
+def drawn(spec: str) -> Drawing:
+    """Return the drawing of a specification."""
+    found = _kept.get(spec)
+    return keep(spec, vega.svg(spec, VEGA_LITE)) if found is None else found
+
+
+def is_kept(spec: str) -> bool:
+    """Return whether the drawing of a specification is kept."""
+    return spec in _kept
+
+
+def keep(spec: str, text: str) -> Drawing:
+    """Return the drawing that Vega's SVG of a specification gives, and keep it."""
+    root = ET.fromstring(text)
+    for node in root.iter():
+        node.tag = node.tag.rpartition("}")[2]
+    body = "".join(_grouped(_leaves(root, (0.0, 0.0), {})))
+    size = (float(root.get(k, "0")) for k in ("width", "height"))
+    found = _kept[spec] = Drawing(Markup(body), *size)
+    if len(_kept) > LATEST:
+        _kept.pop(next(iter(_kept)), None)
+    return found
 
 
 def standalone(drawing: Drawing, title: str, description: str) -> str:
@@ -80,50 +131,97 @@ def clean(text: str) -> str:
     return text.translate(_CONTROL).encode("utf-8", "replace").decode("utf-8")
 
 
-def _placed(spec: Spec, left: float, top: float) -> Iterator[Element]:
-    """Yield the elements of a chart whose first frame's corner lies at a place in pixels."""
-    if "layer" in spec:
-        yield from elements.frame(spec, left, top)
+def short(value: float) -> str:
+    """Return a length in pixels to a tenth."""
+    text = f"{value:.1f}".removesuffix(".0")
+    return "0" if text == "-0" else text
+
+
+def _leaves(node: ET.Element, at: tuple[float, float], above: Mapping[str, str]) -> Iterator[_Leaf]:
+    """Yield the visible elements below a node, with the styles that they inherit."""
+    if node.get("display") == "none" or node.get("opacity") == "0":
         return
-    below = 0.0
-    for row in _rows(spec):
-        across = 0.0
-        for part, width in row:
-            yield from _placed(part, left + across, top + below)
-            across += width + _gap(spec, "column")
-        below += _height(row) + _gap(spec, "row")
+    own = {k: v for k in _KEPT if (v := node.get(k)) is not None}
+    style = {**above, **own}
+    transform = node.get("transform", "")
+    move = _MOVE.search(transform)
+    x, y = (float(move[1]), float(move[2])) if move else (0.0, 0.0)
+    at = at[0] + x, at[1] + y
+    if node.tag in ("svg", "g"):
+        for child in node:
+            yield from _leaves(child, at, style)
+        return
+    rest = _MOVE.sub("", transform).strip()
+    body = _body(node, at, rest)
+    visible = node.tag == "text" or style.get("stroke", "none") != "none" or _filled(style)
+    if body and visible:
+        if node.tag != "text":
+            style = {k: v for k, v in style.items() if k not in _TEXT}
+            if style.get("stroke", "none") == "none":
+                style.pop("stroke-width", None)
+        yield _Leaf(_ordered(style), body)
 
 
-def _rows(spec: Spec) -> list[list[tuple[Spec, float]]]:
-    """Return the panels by rows, each with the width of its column."""
-    panels, n = spec.get("vconcat") or spec["concat"], spec.get("columns", 1)
-    widths = [max(_size(part)[0] for part in panels[j::n]) for j in range(min(n, len(panels)))]
-    return [list(zip(panels[i : i + n], widths, strict=False)) for i in range(0, len(panels), n)]
+def _filled(style: Mapping[str, str]) -> bool:
+    return style.get("fill", "none") not in ("none", "transparent")
 
 
-def _size(spec: Spec) -> tuple[float, float]:
-    """Return the width and the height of a frame, or of panels with the gaps between them."""
-    if "layer" in spec:
-        return spec["width"], spec["height"]
-    rows = _rows(spec)
-    width = sum(w + _gap(spec, "column") for _, w in rows[0]) - _gap(spec, "column")
-    height = sum(_height(row) + _gap(spec, "row") for row in rows) - _gap(spec, "row")
-    return width, height
+def _ordered(style: Mapping[str, str]) -> Style:
+    """Return styles other than SVG's defaults, always in one order."""
+    return tuple(
+        (k, style[k].removesuffix("px"))
+        for k in _KEPT
+        if k in style and style[k] != _DEFAULTS.get(k)
+    )
 
 
-def _height(row: list[tuple[Spec, float]]) -> float:
-    return max(_size(part)[1] for part, _ in row)
+def _body(node: ET.Element, at: tuple[float, float], rest: str) -> str:
+    """Return an element without its styles, or nothing where it has no extent."""
+    x, y = at
+    if node.tag == "text":
+        words = "".join(_spans(node, x))
+        if not words:
+            return ""
+        if rest:
+            return f'<text transform="translate({short(x)} {short(y)}) {rest}">{words}</text>'
+        return f'<text x="{short(x)}" y="{short(y)}">{words}</text>'
+    if node.tag == "line":
+        dx, dy = (float(node.get(k, 0)) for k in ("x2", "y2"))
+        return f'<path d="M{short(x)} {short(y)}L{short(x + dx)} {short(y + dy)}"/>'
+    if node.tag == "path":
+        d = _NUMBER.sub(lambda m: short2(float(m[0])), node.get("d", "")).replace(",", " ")
+        if not d or re.fullmatch(r"M0 0h0v0h0Z", d):
+            return ""
+        d = re.sub(r" ?([A-Za-z]) ?", r"\1", d).replace(" -", "-")
+        move = f' transform="translate({short2(x)} {short2(y)}){rest}"' if (x or y or rest) else ""
+        return f'<path{move} d="{d}"/>'
+    if node.tag == "rect":
+        w, h = (short(float(node.get(k, 0))) for k in ("width", "height"))
+        return f'<rect x="{short(x)}" y="{short(y)}" width="{w}" height="{h}"/>'
+    raise ValueError(f"a chart holds <{node.tag}>, which the report does not draw.")
 
 
-def _gap(spec: Spec, side: str) -> float:
-    gap = spec["spacing"]
-    return gap[side] if isinstance(gap, dict) else gap
+def short2(value: float) -> str:
+    """Return a coordinate to a hundredth of a pixel, for outlines of marks."""
+    text = f"{value:.2f}".rstrip("0").rstrip(".")
+    text = text.replace("-0.", "-.", 1) if text.startswith("-0.") else text
+    text = text[1:] if text.startswith("0.") else text
+    return "0" if text in ("-0", "-", "") else text
 
 
-def _grouped(found: Iterable[Element]) -> Iterator[str]:
-    """Yield the elements, neighbours of one style in one group; open lines in one path."""
-    for style, same in groupby(found, key=lambda element: element.style):
-        bodies = _joined([element.body for element in same])
+def _spans(node: ET.Element, x: float) -> Iterator[str]:
+    """Yield a text, and its further lines below each other."""
+    if node.text:
+        yield html.escape(node.text, quote=False)
+    for i, span in enumerate(node.iter("tspan")):
+        dy = f' dy="{short(float(span.get("dy", 0)))}"' if i else ""
+        yield f'<tspan x="{short(x)}"{dy}>{html.escape(span.text or "", quote=False)}</tspan>'
+
+
+def _grouped(leaves: Iterable[_Leaf]) -> Iterator[str]:
+    """Yield the elements, neighbours of one style in one group; straight lines in one path."""
+    for style, found in groupby(leaves, key=lambda leaf: leaf.style):
+        bodies = _joined([leaf.body for leaf in found])
         attributes = "".join(f' {k}="{html.escape(v)}"' for k, v in style)
         if len(bodies) == 1:
             yield bodies[0].replace(" ", f"{attributes} ", 1)
@@ -132,11 +230,10 @@ def _grouped(found: Iterable[Element]) -> Iterator[str]:
 
 
 def _joined(bodies: list[str]) -> list[str]:
-    """Return the bodies, neighbouring open lines as one path."""
+    """Return the bodies, neighbouring straight lines as one path."""
     out: list[str] = []
     for body in bodies:
-        is_open = body.startswith('<path d="M') and not body.endswith('Z"/>')
-        if out and is_open and out[-1].startswith('<path d="M') and not out[-1].endswith('Z"/>'):
+        if out and body.startswith('<path d="M') and out[-1].startswith('<path d="M'):
             out[-1] = out[-1][:-3] + body[9:]
         else:
             out.append(body)

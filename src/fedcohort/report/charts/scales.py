@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
 from itertools import pairwise
 
-from fedcohort.report.charts.theme import TEXT, Spec
+from fedcohort.report.charts.theme import TEXT
 
 Domain = tuple[float, float]
 
@@ -82,50 +81,6 @@ def tick_format(values: Sequence[float]) -> str:
         return ".6~f"
     digits = max(len(s.partition(".")[2]) for s in short)
     return f"{',' if max(map(abs, values)) >= 10_000 else ''}.{digits}f"
-
-
-#: Vega's expression for the numbers of an axis of powers of ten.
-POWERS = "'1e' + datum.value"
-
-
-def labelled(axis: Spec) -> list[str]:
-    """Return the texts at the values of an axis, by its d3 format or as `POWERS`."""
-    values = axis["values"]
-    if axis.get("labelExpr") == POWERS:
-        return [f"1e{value:.15g}" for value in values]
-    if axis.get("format") == "~g":
-        digits = max((len(_digits(v)) for v in values), default=1)
-        return [_real_minus(_short(value, digits)) for value in values]
-    return [formatted(value, axis["format"]) for value in values]
-
-
-def formatted(value: float, form: str) -> str:
-    """Return a number by one of the d3 formats with decimals; its minus is a real one."""
-    text = f"{value:{form.replace('~', '')}}"
-    return _real_minus(_trimmed(text) if "~" in form else text)
-
-
-def _real_minus(text: str) -> str:
-    if not text.strip("-0.,"):
-        text = text.removeprefix("-")
-    return text.replace("-", "−", 1) if text.startswith("-") else text
-
-
-def _digits(value: float) -> str:
-    """Return the digits of a number rounded to six that count."""
-    return f"{abs(value):.5e}".partition("e")[0].replace(".", "").rstrip("0") or "0"
-
-
-def _short(value: float, digits: int) -> str:
-    """Return a number of so many digits as JavaScript's toPrecision, without zeros at its end."""
-    mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
-    if value and not -6 <= int(power) < digits:
-        return f"{_trimmed(mantissa)}e{power[0]}{int(power[1:])}"
-    return _trimmed(f"{Decimal(f'{value:.{digits}g}'):f}")
-
-
-def _trimmed(text: str) -> str:
-    return text.rstrip("0").removesuffix(".") if "." in text else text
 
 
 def text_width(text: str, size: float = TEXT) -> float:

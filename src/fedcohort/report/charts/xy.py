@@ -10,7 +10,6 @@ from itertools import pairwise
 from fedcohort.report.charts import parts, theme
 from fedcohort.report.charts.parts import Mark, Place, Rule, Series, Text
 from fedcohort.report.charts.scales import (
-    POWERS,
     Domain,
     around,
     log_ticks,
@@ -273,7 +272,7 @@ def _panel(series: Sequence[Series], axes: _Axes, place: Place, names: Sequence[
         apart = math.ceil((axes.y[1] - axes.y[0]) * 32 / place.height)
         first = math.ceil(axes.y[0] / apart)
         y_values = [apart * i for i in range(first, math.floor(axes.y[1] / apart) + 1)]
-        y = parts.axis(y_values, None, grid=True, labelExpr=POWERS)
+        y = parts.axis(y_values, None, grid=True, labelExpr="'1e' + datum.value")
     return parts.framed(layers, place, x=x, y=y)
 
 
