@@ -111,6 +111,41 @@ def test_it_does_not_matter_in_how_many_blocks_it_is_computed(metric, monkeypatc
     assert_allclose(DRAWN[metric](m, test), at_once, rtol=1e-12)
 
 
+def test_to_first_order_draws_of_concordance_are_the_exact_ones_but_for_a_few_hundredths(
+    monkeypatch,
+):
+    rng = np.random.default_rng(4)
+    n = 1500
+    risk = rng.normal(size=n).round(2)
+    died, censored = rng.exponential(np.exp(-risk)), rng.exponential(2.0, n)
+    time, event = np.minimum(died, censored).round(2), died <= censored
+    weights = resampled.multiplicities(n, 100, rng)
+    for found in (
+        lambda: resampled.harrell(weights, risk, time, event),
+        lambda: resampled.uno(weights, time, event, time, event, risk, 1.5),
+    ):
+        exact = found()
+        monkeypatch.setattr(resampled, "LINEAR", n)
+        first = found()
+        monkeypatch.undo()
+        # 2 / √n is 0.05 of a draw's deviation
+        assert np.std(first - exact) < 0.1 * exact.std()
+        assert abs(np.mean(first - exact)) < 0.05 * exact.std()
+        assert np.std(first - exact) > 0
+
+
+def test_derivatives_of_a_weighted_concordance_are_differences_of_it():
+    rng = np.random.default_rng(5)
+    risk, time = rng.integers(0, 6, 30) / 2.0, rng.integers(1, 9, 30).astype(float)
+    event = rng.random(30) < 0.6
+    w = rng.random(event.sum())
+    found = concordance.influence(risk, time, event, w)
+    step = 2.0**-7  # exact in single precision; a central difference errs by its square
+    eye = np.eye(30) * step
+    up, down = (resampled._concordance(m, risk, time, event, w) for m in (1 + eye, 1 - eye))
+    assert_allclose(found.slope, (up - down) / (2 * step), atol=2e-6)
+
+
 def test_slopes_of_outliers_are_found_as_well():
     # Plain Newton steps leave the bracket of the maximum on such draws.
     rng = np.random.default_rng(124)

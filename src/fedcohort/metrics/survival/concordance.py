@@ -16,6 +16,8 @@ or as the partner:
 
     ∂C/∂m_i = (a_i − C b_i)/B,     se² = Σ_i (∂C/∂m_i)²                                     (2)
 
+(2) holds for Uno's C as well, with w_i in a_i and b_i, where G is taken as given.
+
 With time 1 and an event for one class, time 2 and none for the other, (1) is the area under the ROC
 curve, and (2) is DeLong's variance with m and n for his m − 1 and n − 1.
 """
@@ -44,7 +46,7 @@ class Pairs(NamedTuple):
 
 
 class Influence(NamedTuple):
-    """Harrell's C, and its derivative with respect to each record's weight ``slope`` (n,)."""
+    """A C-index, and its derivative with respect to each record's weight ``slope`` (n,)."""
 
     value: float
     slope: Array
@@ -71,16 +73,22 @@ def harrell(risk: Array, time: Array, event: Array) -> float:
     return _ratio(pairs, np.ones(len(pairs.comparable)))
 
 
-def influence(risk: Array, time: Array, event: Array) -> Influence:
-    """Return Harrell's C and ∂C/∂m (n,), eqs. (1) and (2); parameters as `harrell`."""
+def influence(risk: Array, time: Array, event: Array, weight: Array | None = None) -> Influence:
+    """Return C and ∂C/∂m (n,), eqs. (1) and (2); other parameters as `harrell`.
+
+    Parameters
+    ----------
+    weight : w (m,) of the deaths, in the order of the records; 1 by default (Harrell).
+    """
     event = np.asarray(event, bool)
     risk, time = checked_risk(risk), np.asarray(time)
     died = comparable_pairs(risk, time, event)
-    total = float(died.comparable.sum())
+    w = np.ones(len(died.comparable)) if weight is None else np.asarray(weight, float)
+    total = float(w @ died.comparable)
     if not total:
         return Influence(math.nan, np.full(len(time), math.nan))
     first = np.argsort(time[event], kind="stable")
-    deaths, theirs = time[event][first], risk[event][first]
+    deaths, theirs, w_sorted = time[event][first], risk[event][first], w[first]
     before = np.where(
         event, np.searchsorted(deaths, time), np.searchsorted(deaths, time, side="right")
     )
@@ -90,12 +98,12 @@ def influence(risk: Array, time: Array, event: Array) -> Influence:
     above = np.searchsorted(theirs[ranked], risk + TIED, side="right")
     from_here = np.searchsorted(theirs[ranked], risk - TIED, side="left")
     higher, not_lower = np.split(
-        count_at_least(rank, np.r_[before, before], np.r_[above, from_here]), 2
+        sum_at_least(rank, w_sorted, np.r_[before, before], np.r_[above, from_here]), 2
     )
-    part, whole = 0.5 * (higher + not_lower), before.astype(float)
-    part[event] += died.lower + 0.5 * died.tied
-    whole[event] += died.comparable
-    value = float(np.sum(died.lower + 0.5 * died.tied)) / total
+    part, whole = 0.5 * (higher + not_lower), np.r_[0.0, np.cumsum(w_sorted)][before]
+    part[event] += w * (died.lower + 0.5 * died.tied)
+    whole[event] += w * died.comparable
+    value = float(w @ (died.lower + 0.5 * died.tied)) / total
     return Influence(value, (part - value * whole) / total)
 
 
@@ -184,28 +192,41 @@ def by_time(time: Array, event: Array) -> tuple[Array, Array]:
 def count_at_least(values: Array, length: Array, least: Array) -> Array:
     """Return, for each query, how many of the first `length` values are ≥ `least`.
 
-    A wavelet matrix: values are sorted bit by bit from the highest, and each query follows its
-    prefix, O((n + m) log n) in log n vectorised passes.
-
     Parameters
     ----------
     values : (n,) integers in [0, n).
     length, least : (m,) integers in [0, n].
     """
+    return sum_at_least(values, np.ones(len(values), np.int64), length, least)
+
+
+def sum_at_least(values: Array, weight: Array, length: Array, least: Array) -> Array:
+    """Return, for each query, the weights of those of the first `length` values that are ≥ `least`.
+
+    A wavelet matrix: values are sorted bit by bit from the highest, and each query follows its
+    prefix, O((n + m) log n) in log n vectorised passes.
+
+    Parameters
+    ----------
+    values, length, least : as in `count_at_least`.
+    weight : (n,) of the values.
+    """
     n = len(values)
     low, high = np.zeros_like(length), length
-    count = np.zeros_like(length)
+    total = np.zeros(len(length), weight.dtype)
     for bit in reversed(range(n.bit_length())):
         is_one = (values >> bit & 1).astype(bool)
-        ones = np.zeros(n + 1, np.int64)
+        ones, sums = np.zeros(n + 1, np.int64), np.zeros(n + 1, weight.dtype)
         np.cumsum(is_one, out=ones[1:])
+        np.cumsum(weight * is_one, out=sums[1:])
         zeros = n - ones[-1]
         go_up = (least >> bit & 1).astype(bool)
-        count = count + np.where(go_up, 0, ones[high] - ones[low])
+        total = total + np.where(go_up, 0, sums[high] - sums[low])
         low = np.where(go_up, zeros + ones[low], low - ones[low])
         high = np.where(go_up, zeros + ones[high], high - ones[high])
-        values = np.concatenate((values[~is_one], values[is_one]))
-    return count + high - low
+        values, weight = (np.concatenate((x[~is_one], x[is_one])) for x in (values, weight))
+    sums = np.r_[np.zeros(1, weight.dtype), np.cumsum(weight)]
+    return total + sums[high] - sums[low]
 
 
 def checked_risk(risk: Array) -> Array:
