@@ -334,11 +334,11 @@ def write_figure(curves: Path, figure: Path) -> None:
             for epoch, row in zip(part.index, part.to_numpy(), strict=True)
         ]
         series.append(Series(label=kind, look=f"c{number}", points=points, panel=""))
-    draw = lines_with_bands(
+    chart = lines_with_bands(
         series, "epoch", "test error in per cent", y_domain=(1.0, 4.0), whole=True
     )
     title = "Test error on MNIST by epoch"
-    figure.write_text(render.standalone(render.draw(draw(720)), title, title), "utf-8")
+    figure.write_text(render.standalone(render.draw(chart), title, title), "utf-8")
 
 
 def collect(given: argparse.Namespace) -> int:

@@ -276,9 +276,9 @@ def draw(part: pd.DataFrame, study: str) -> None:
                 if points:
                     series.append(Series(label=arm, look=look, points=points, panel=panel))
     what = "accuracy" if study == "mnist" else "area under the ROC curve"
-    chart = lines_with_bands(series, "rows of the bad node", what, whole=True)
+    chart = lines_with_bands(series, "rows of the bad node", what, whole=True, width=900)
     title = f"{study.upper()}: good node, bad node, and both together"
-    text = render.standalone(render.draw(chart(900)), title, title)
+    text = render.standalone(render.draw(chart), title, title)
     (ROOT / "docs" / "images" / f"prior_{study}.svg").write_text(text, "utf-8")
 
 

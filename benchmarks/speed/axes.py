@@ -220,7 +220,7 @@ def draw(found: Mapping[str, Mapping[str, float]], folder: Path) -> None:
             series, axis, "seconds of one processor", log=ratios, powers=ratios, marks=True,
             whole=not ratios, y_domain=None if ratios else (0.0, top),
         )  # fmt: skip
-        svg = charts.standalone(charts.draw(chart(charts.WIDE)), f"Seconds by {axis}", axis)
+        svg = charts.standalone(charts.draw(chart), f"Seconds by {axis}", axis)
         (folder / f"{axis}.svg").write_text(svg)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +24,8 @@ import pandas as pd
 from run import SHOWN, WAY_ROUNDS, WAYS
 from show import TITANIC, choose, read, sites_of
 
-from fedcohort.report.charts import Draw, Row, Series, interval_rows, lines_with_bands, render
+from fedcohort.report.charts import Row, Series, Spec, interval_rows, lines_with_bands, render
 
-WIDE = 720
 LOOKS = {"Global": "upper", "Local": "lower"}
 
 
@@ -50,7 +49,7 @@ def level(label: str, panel: str, value: float, last: int) -> Series:
     )
 
 
-def accuracy(runs: pd.DataFrame, chosen: pd.DataFrame) -> Draw:
+def accuracy(runs: pd.DataFrame, chosen: pd.DataFrame) -> Spec:
     """Return the chart of Erosion by round, a panel for each user."""
     series: list[Series] = []
     for user, part in chosen[chosen.choice == "own"].groupby("user"):
@@ -71,7 +70,7 @@ def levels(runs: pd.DataFrame, user: str, last: int) -> list[Series]:
     ]
 
 
-def ways(runs: pd.DataFrame, title: str) -> Draw:
+def ways(runs: pd.DataFrame, title: str) -> Spec:
     """Return the chart of the ways of `personal` by round, a panel for each user."""
     rounds = [r for r in SHOWN if r <= WAY_ROUNDS]
     looks = {"global": "upper", "local": "lower"}
@@ -86,7 +85,7 @@ def ways(runs: pd.DataFrame, title: str) -> Draw:
     return lines_with_bands(series, "round", title, log=True)
 
 
-def alpha(chosen: pd.DataFrame, names: dict[tuple[str, str], list[str]]) -> Draw:
+def alpha(chosen: pd.DataFrame, names: dict[tuple[str, str], list[str]]) -> Spec:
     """Return the chart of weights by round, a panel for each distance and user."""
     series: list[Series] = []
     for (user, kind), part in chosen[chosen.choice == "all"].groupby(["user", "kind"]):
@@ -99,7 +98,7 @@ def alpha(chosen: pd.DataFrame, names: dict[tuple[str, str], list[str]]) -> Draw
     return lines_with_bands(series, "round", "weight α", log=True, y_domain=(0.0, 1.02))
 
 
-def paper_accuracy(runs: pd.DataFrame) -> Draw:
+def paper_accuracy(runs: pd.DataFrame) -> Spec:
     """Return the chart of the paper's protocol, a panel for each user."""
     looks = {"Global, 0.07": "upper", "Global, 3": "c3", "Local, 3": "lower", "Erosion, 3": "c0"}
     series = [
@@ -110,7 +109,7 @@ def paper_accuracy(runs: pd.DataFrame) -> Draw:
     return lines_with_bands(series, "round", "test accuracy", whole=True)
 
 
-def paper_alpha(runs: pd.DataFrame) -> Draw:
+def paper_alpha(runs: pd.DataFrame) -> Spec:
     """Return the chart of weights in the paper's protocol, a panel for each user."""
     series = [
         banded(site, f"c{site[-1]}", str(user), range(1, 31), [row[site] for row in own.alpha])
@@ -120,7 +119,7 @@ def paper_alpha(runs: pd.DataFrame) -> Draw:
     return lines_with_bands(series, "round", "weight α", whole=True, y_domain=(0.0, 1.02))
 
 
-def parameters(runs: pd.DataFrame, chosen: pd.DataFrame, users: Sequence[str]) -> Draw:
+def parameters(runs: pd.DataFrame, chosen: pd.DataFrame, users: Sequence[str]) -> Spec:
     """Return the chart of coefficients, a line for each, means over seeds."""
     rows: list[Row] = []
     for user in users:
@@ -148,9 +147,9 @@ def parameters(runs: pd.DataFrame, chosen: pd.DataFrame, users: Sequence[str]) -
     return interval_rows(rows, "coefficient, log odds", reference=0.0, legend=legend)
 
 
-def write(path: Path, title: str, draw: Callable[[int], object]) -> None:
+def write(path: Path, title: str, chart: Spec) -> None:
     """Write a chart as a file of its own."""
-    drawing = render.draw(draw(WIDE))
+    drawing = render.draw(chart)
     path.write_text(render.standalone(drawing, title, title), "utf-8")
     print(path.name, path.stat().st_size)
 

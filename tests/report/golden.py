@@ -123,7 +123,7 @@ def _drawn(svg: ET.Element) -> str:
     """Return a drawing's description, and a digest of the texts in it."""
     texts = sorted("".join(t.itertext()) for t in svg.iter("text"))
     told = [str(svg.findtext(name)) for name in ("title", "desc")]
-    return f"{' | '.join(told) if svg.get('class') == 'wide' else _digest(told)} {_digest(texts)}"
+    return f"{' | '.join(told)} {_digest(texts)}"
 
 
 def _file(address: str) -> str:

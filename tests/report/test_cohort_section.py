@@ -169,7 +169,7 @@ def test_centres_and_their_files_leave_hidden_events_out():
     (table,) = files(made)
     assert [r["events"] for r in table] == ["9", "", ""]
     texts = [
-        "".join(t.itertext()) for t in ET.fromstring(made.body).find("figure/svg").iter("text")
+        "".join(t.itertext()) for t in ET.fromstring(made.body).find("figure/div/svg").iter("text")
     ]
     assert texts.count("31 patients, 9 events") == 1
     assert texts.count("31 patients") == 2
@@ -205,7 +205,7 @@ def test_numbers_at_risk_that_are_hidden_are_a_dash_and_in_no_file():
     (table,) = files(made)
     assert set(table[0]) == {"setting", "group", "time", "survival", "low", "high"}
     texts = [
-        "".join(t.itertext()) for t in ET.fromstring(made.body).find("figure/svg").iter("text")
+        "".join(t.itertext()) for t in ET.fromstring(made.body).find("figure/div/svg").iter("text")
     ]
     assert texts.count("–") == texts.count("20") == 2
     assert "Log-rank tests: none." in "".join(ET.fromstring(made.body).itertext())

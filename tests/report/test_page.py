@@ -115,13 +115,11 @@ def test_bounds_picture_has_a_row_for_each_arm_with_its_numbers(page, size):
         f"{synthetic.TITLES[scenario]}8 hospitals" for scenario in scenarios
     ]
     for figure in found:
-        drawn = figure.findall("svg")
-        assert [e.get("class") for e in drawn] == ["wide", "narrow"]
-        for svg in drawn:
-            texts = [t.text for t in svg.iter("text")]
-            assert {title for arm, title, _, _ in synthetic.DECLARED if arm in arms} <= set(texts)
-            found = [t for t in texts if re.fullmatch(r"0\.\d{3} \(0\.\d{3}–0\.\d{3}\)", t)]
-            assert len(found) == len(arms)
+        (svg,) = figure.iter("svg")
+        texts = [t.text for t in svg.iter("text")]
+        assert {title for arm, title, _, _ in synthetic.DECLARED if arm in arms} <= set(texts)
+        found = [t for t in texts if re.fullmatch(r"0\.\d{3} \(0\.\d{3}–0\.\d{3}\)", t)]
+        assert len(found) == len(arms)
 
 
 def test_nothing_a_user_wrote_becomes_markup(tmp_path):
@@ -271,10 +269,10 @@ def test_thirty_hospitals_with_long_names_fit(tmp_path):
     assert path.stat().st_size < 3_000_000
     root = tree(path.read_text("utf-8"))
     section = next(s for s in root.iter("section") if s.get("id") == "sites")
-    said = [d.text for d in section.findall("./div/figure/svg[@class='wide']/desc")]
+    said = [d.text for d in section.findall("./div/figure/div/svg/desc")]
     assert [s.count("University Hospital") for s in said] == [30]
     centres = next(s for s in root.iter("section") if s.get("id") == "centres")
-    texts = [text_of(t) for t in centres.find("div/figure/svg[@class='wide']").iter("text")]
+    texts = [text_of(t) for t in centres.find("div/figure/div/svg").iter("text")]
     assert sum(t.startswith("University Hospital") for t in texts) == 30
     widest = max(float(s.get("viewBox").split()[2]) for s in section.iter("svg"))
     assert widest == 720

@@ -72,7 +72,7 @@ def test_a_chart_that_cannot_be_drawn_fails_here_as_without_a_helper():
 
 
 def test_the_second_process_draws_the_same_and_once_it_has_ended_nothing():
-    spec = render.specified(charts.bars(ROWS, "drop")(340))
+    spec = render.specified(charts.bars(ROWS, "drop"))
     one = helper.Helper(cores=2)
     try:
         assert one.svg(spec) == render.vega.svg(spec, helper.VEGA_LITE)

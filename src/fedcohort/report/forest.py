@@ -68,7 +68,7 @@ def forest_picture(model: Pools, covariate: str = "") -> Picture:
     return drawn(panels, "Forest plot", said)
 
 
-def _panel(model: Pools, name: str, pooled: Row) -> charts.Draw:
+def _panel(model: Pools, name: str, pooled: Row) -> charts.Spec:
     """Return one covariate's forest plot."""
     own = [row for row in model.sites if row["covariate"] == name]
     what = model.ratio.replace("_", " ") or "coefficient"

@@ -10,9 +10,8 @@ from typing import Any
 from fedcohort.protocol import NotSupported, Row, SettingError
 from fedcohort.report.charts import (
     LOOKS,
-    WIDE,
-    Draw,
     Series,
+    Spec,
     curves_with_risk_table,
     draw,
     lines_with_bands,
@@ -62,10 +61,10 @@ class Picture:
             )
 
 
-def drawn(charts: Draw | list[Draw], title: str, said: str) -> Picture:
+def drawn(charts: Spec | list[Spec], title: str, said: str) -> Picture:
     """Return charts below each other, with their title and alternative text."""
     every = charts if isinstance(charts, list) else [charts]
-    drawing = stacked([draw(chart(WIDE)) for chart in every])
+    drawing = stacked([draw(chart) for chart in every])
     return Picture(standalone(drawing, title, said), title)
 
 

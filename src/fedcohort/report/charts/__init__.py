@@ -1,8 +1,7 @@
 """The report's pictures: Vega-Lite charts as static SVG inside the page, each with its data.
 
-`figure` draws a chart twice, 720 px wide for screens and paper and 340 px wide for telephones;
-style sheets show one. Below its caption are links to the picture as SVG and its data as CSV. No
-script is in the page and nothing is loaded. A chart is a function of its width, `Draw`:
+`figure` draws a chart, 720 px wide; on a narrow screen it scrolls sideways. Below its caption are
+links to the picture as SVG and its data as CSV. No script is in the page and nothing is loaded:
 
 interval_rows(rows, x_title, *, log=False, reference=None, band=None, domain=None, heads=None,
 legend=())
@@ -11,7 +10,7 @@ legend=())
 bars(rows, x_title, *, domain=None)
     the same lines as bars from zero, with whiskers if a row has an interval.
 lines_with_bands(series, x_title, y_title, *, x_domain=None, y_domain=None, reference=None,
-whole=False, own=False, powers=False, upright=None, log=False, marks=False)
+whole=False, own=False, powers=False, upright=None, log=False, marks=False, width=720)
     one `Series` a line, with a band if points have low and high; a panel for each
     ``Series.panel``, with `own` axes or common ones; `reference` is a horizontal line, `upright`
     a vertical one; `marks` are at all points.
@@ -33,8 +32,9 @@ pictures(groups, shape)
     one `Group` a line: its average and its patients as pictures, a cell for each feature; a page
     has room for ``most_groups(shape, patients)``.
 
-Each returns a `Draw`: ``figure("importance-cox", title, note, bars(rows, "drop"), rows_of_the_csv,
-alt_text)``. A figure should fit a printed page: at most `MOST_ROWS` rows or `MOST_PANELS` panels.
+Each returns a Vega-Lite specification, `Spec`: ``figure("importance-cox", title, note, bars(rows,
+"drop"), rows_of_the_csv, alt_text)``. A figure should fit a printed page: at most `MOST_ROWS` rows
+or `MOST_PANELS` panels.
 
 Looks, for `Row.look` and `Series.look`: ``c0`` … ``c7``, ``lower``, ``upper``, ``faint``; an arm's
 is `Arm.look`. Colours are the variables of `report.css`, so one drawing serves light, dark and
@@ -52,7 +52,7 @@ from fedcohort.report.charts.plane import Dot, Ellipse, dots, ellipses
 from fedcohort.report.charts.render import draw, stacked, standalone
 from fedcohort.report.charts.rows import Row, bars, interval_rows
 from fedcohort.report.charts.scales import Domain, around, ticks, wrapped
-from fedcohort.report.charts.theme import LOOKS, MOST_PANELS, MOST_ROWS, WIDE, Draw, shape
+from fedcohort.report.charts.theme import LOOKS, MOST_PANELS, MOST_ROWS, Spec, shape
 from fedcohort.report.charts.xy import (
     curves_with_risk_table,
     histograms,
@@ -63,7 +63,6 @@ from fedcohort.report.charts.xy import (
 __all__ = [
     "Domain",
     "Dot",
-    "Draw",
     "Grid",
     "Ellipse",
     "Group",
@@ -73,7 +72,7 @@ __all__ = [
     "MOST_ROWS",
     "Row",
     "Series",
-    "WIDE",
+    "Spec",
     "around",
     "bars",
     "curves_with_risk_table",

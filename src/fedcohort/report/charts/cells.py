@@ -15,7 +15,7 @@ from itertools import groupby
 from fedcohort.report.charts import parts, theme
 from fedcohort.report.charts.parts import Mark, Place, Text
 from fedcohort.report.charts.scales import text_width, wrapped
-from fedcohort.report.charts.theme import LINE, NARROW, Draw
+from fedcohort.report.charts.theme import LINE, WIDE, Spec
 
 #: Steps of darkness between 0, which is blank, and 1.
 STEPS = 10
@@ -55,58 +55,45 @@ class _Cell:
     step: int
 
 
-def pictures(groups: Sequence[Group], shape: tuple[int, int]) -> Draw:
+def pictures(groups: Sequence[Group], shape: tuple[int, int]) -> Spec:
     """Return the pictures of groups below each other.
 
     Parameters
     ----------
     shape : rows and columns of a picture; features fill it row by row.
     """
-
-    def chart(width: int) -> theme.Spec:
-        cells: list[_Cell] = []
-        frames: list[_Cell] = []
-        texts: list[tuple[float, float, str]] = []
-        keys: list[tuple[float, float, str]] = []
-        top = 0.0
-        for group in groups:
-            keys.append((7.0, top + LINE / 2, group.look))
-            texts.append((19.0, top + LINE / 2, wrapped(group.name, width - 32, 1)[0]))
-            top += _NAME
-            left, below = 0.0, top
-            if group.average:
-                cells += _picture(group.average, shape, (0.0, top), _AVERAGE, group.look)
-                frames.append(_frame(shape, (0.0, top), _AVERAGE, group.look))
-                high = _AVERAGE * shape[0] / shape[1]
-                below = top + high
-                if width <= NARROW:
-                    top = below + _APART
-                else:
-                    left = _AVERAGE + 3 * _APART
-            each = max(1, int((width - left + _APART) // (_PATIENT + _APART)))
-            each = min(each, _EACH)
-            high = _PATIENT * shape[0] / shape[1]
-            for i, patient in enumerate(group.patients):
-                at = (
-                    left + i % each * (_PATIENT + _APART),
-                    top + i // each * (high + _APART),
-                )
-                cells += _picture(patient, shape, at, _PATIENT, group.look)
-                frames.append(_frame(shape, at, _PATIENT, group.look))
-                below = max(below, at[1] + high)
-            top = below + _BELOW
-        height = max(top - 12, 20.0)
-        place = Place((0.0, width - 2.0), (0.0, height), width - 2.0, height)
-        layers = [
-            *_rectangles(frames, place, framed=True),
-            *_rectangles(cells, place),
-            *parts.marks(Mark(x, place.y_at(y), look) for x, y, look in keys),
-            *parts.texts(Text(x, place.y_at(y), text, bold=True) for x, y, text in texts),
-        ]
-        sides = {"left": 1, "right": 1, "top": 1, "bottom": 1}
-        return parts.framed(layers, place) | {"autosize": "none", "padding": sides}
-
-    return chart
+    cells: list[_Cell] = []
+    frames: list[_Cell] = []
+    texts: list[tuple[float, float, str]] = []
+    keys: list[tuple[float, float, str]] = []
+    top = 0.0
+    for group in groups:
+        keys.append((7.0, top + LINE / 2, group.look))
+        texts.append((19.0, top + LINE / 2, wrapped(group.name, WIDE - 32, 1)[0]))
+        top += _NAME
+        left, below = 0.0, top
+        if group.average:
+            cells += _picture(group.average, shape, (0.0, top), _AVERAGE, group.look)
+            frames.append(_frame(shape, (0.0, top), _AVERAGE, group.look))
+            below = top + _AVERAGE * shape[0] / shape[1]
+            left = _AVERAGE + 3 * _APART
+        high = _PATIENT * shape[0] / shape[1]
+        for i, patient in enumerate(group.patients):
+            at = left + i % _EACH * (_PATIENT + _APART), top + i // _EACH * (high + _APART)
+            cells += _picture(patient, shape, at, _PATIENT, group.look)
+            frames.append(_frame(shape, at, _PATIENT, group.look))
+            below = max(below, at[1] + high)
+        top = below + _BELOW
+    height = max(top - 12, 20.0)
+    place = Place((0.0, WIDE - 2.0), (0.0, height), WIDE - 2.0, height)
+    layers = [
+        *_rectangles(frames, place, framed=True),
+        *_rectangles(cells, place),
+        *parts.marks(Mark(x, place.y_at(y), look) for x, y, look in keys),
+        *parts.texts(Text(x, place.y_at(y), text, bold=True) for x, y, text in texts),
+    ]
+    sides = {"left": 1, "right": 1, "top": 1, "bottom": 1}
+    return parts.framed(layers, place) | {"autosize": "none", "padding": sides}
 
 
 def most_groups(shape: tuple[int, int], patients: int) -> int:
@@ -203,18 +190,14 @@ class Heat:
     digits: int = 2
 
 
-def heats(found: Sequence[Heat]) -> Draw:
-    """Return the panels, two beside each other where they fit."""
-
-    def chart(width: int) -> theme.Spec:
-        columns = 1 if width <= NARROW or len(found) == 1 else 2
-        across = (width - 4 - (columns - 1) * _GAP) / columns
-        drawn = [_panel(one, across) for one in found]
-        sides = {"left": 1, "right": 1, "top": 1, "bottom": 1}
-        gaps = {"row": _GAP, "column": _GAP}
-        return parts.beside(drawn, columns, padding=sides, spacing=gaps)
-
-    return chart
+def heats(found: Sequence[Heat]) -> Spec:
+    """Return the panels, two beside each other."""
+    columns = 1 if len(found) == 1 else 2
+    across = (WIDE - 4 - (columns - 1) * _GAP) / columns
+    drawn = [_panel(one, across) for one in found]
+    sides = {"left": 1, "right": 1, "top": 1, "bottom": 1}
+    gaps = {"row": _GAP, "column": _GAP}
+    return parts.beside(drawn, columns, padding=sides, spacing=gaps)
 
 
 def _labels(names: Sequence[str]) -> tuple[list[str], float]:
@@ -229,7 +212,7 @@ def cut_off(names: Sequence[str]) -> list[bool]:
     return [text_width(t) > left - 6 for t in labels]
 
 
-def _panel(one: Heat, across: float) -> theme.Spec:
+def _panel(one: Heat, across: float) -> Spec:
     s = len(one.names)
     labels, left = _labels(one.names)
     side = min((across - left) / max(s, 1), _SIDE)

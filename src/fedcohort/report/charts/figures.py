@@ -18,14 +18,14 @@ from typing import Any
 from fedcohort.data.read.csvcells import harmless
 from fedcohort.report.charts import render
 from fedcohort.report.charts.page_figures import current
-from fedcohort.report.charts.theme import WIDE, Draw
+from fedcohort.report.charts.theme import WIDE, Spec
 from fedcohort.report.markup import Child, Markup, filled
 
 #: Rows of a table as a figure takes them: a pandas frame, or mappings.
 Data = Any
 
 
-def figure(key: str, title: str, note: Child, chart: Draw, data: Data, alt_text: str) -> Markup:
+def figure(key: str, title: str, note: Child, chart: Spec, data: Data, alt_text: str) -> Markup:
     """Return a chart as a figure of the page.
 
     Parameters
@@ -33,14 +33,13 @@ def figure(key: str, title: str, note: Child, chart: Draw, data: Data, alt_text:
     key : anchor of the figure and name of its files; invalid characters are replaced.
     title : of the figure.
     note : how to read it, below the title.
-    chart : drawn for a page; on a narrow screen the figure scrolls sideways, as tables do.
+    chart : its drawing; on a narrow screen the figure scrolls sideways, as tables do.
     data : the drawn data, a frame or rows, for the CSV file.
     alt_text : for readers who do not see the figure.
     """
-    drawn = chart(WIDE)
 
     def made() -> Markup:
-        drawing = _at_its_size(render.draw(drawn))
+        drawing = _at_its_size(render.draw(chart))
         picture = _link("image/svg+xml", render.standalone(drawing, title, alt_text))
         table = _link("text/csv;charset=utf-8", table_csv(data))
         return filled(
@@ -50,7 +49,7 @@ def figure(key: str, title: str, note: Child, chart: Draw, data: Data, alt_text:
         )  # fmt: skip
 
     page = current()
-    return page.place([render.specified(drawn)], made) if page else made()
+    return page.place([render.specified(chart)], made) if page else made()
 
 
 def _at_its_size(drawing: render.Drawing) -> render.Drawing:

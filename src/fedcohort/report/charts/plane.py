@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fedcohort.report.charts import parts, theme
 from fedcohort.report.charts.parts import Mark, Place, Text
 from fedcohort.report.charts.scales import around, several_ticks, tick_format
-from fedcohort.report.charts.theme import LINE, NARROW, Draw
+from fedcohort.report.charts.theme import LINE, WIDE, Spec
 
 _ELLIPSES_AXIS, _GAP, _ELLIPSES_EDGE = 44, 20, 10
 #: Corners of the polygon that stands for a whole ellipse, and for a pale one.
@@ -56,7 +56,7 @@ class Ellipse:
         ]  # fmt: skip
 
 
-def ellipses(found: Sequence[Ellipse], x_title: str, y_title: str) -> Draw:
+def ellipses(found: Sequence[Ellipse], x_title: str, y_title: str) -> Spec:
     """Return the panels under one legend; a unit is as long upwards as it is sideways."""
     panels: dict[str, list[Ellipse]] = {}
     for e in found:
@@ -65,27 +65,22 @@ def ellipses(found: Sequence[Ellipse], x_title: str, y_title: str) -> Draw:
     x, y = (around([p[i] for p in outlines]) for i in (0, 1))
     items = sorted(dict.fromkeys((e.look, e.label) for e in found), key=lambda item: item[1])
 
-    def chart(width: int) -> theme.Spec:
-        columns = 1 if width <= NARROW else min(len(panels), 2)
-        across = (width - _ELLIPSES_EDGE - columns * (_ELLIPSES_AXIS + _GAP) + _GAP) / columns
-        across = min(across, 420.0)
-        place = parts.even(x, y, across)
-        drawn = [_panel(title, own, place, x_title, y_title) for title, own in panels.items()]
-        above = 2 * LINE + 12
-        gaps = {"row": above + 44 + _GAP, "column": _ELLIPSES_AXIS + _GAP}
-        body = parts.beside(drawn, columns, spacing=gaps)
-        rows, high = parts.flow(items, width)
-        room = Place((0, width - _ELLIPSES_AXIS), (0, high), width - _ELLIPSES_AXIS, high)
-        legend = parts.framed(parts.legend(rows, room, -_ELLIPSES_AXIS, 0), room)
-        sides = {"left": 0, "right": 2, "top": 2, "bottom": 5}
-        return parts.above(legend, body, above + 8, sides)
-
-    return chart
+    columns = min(len(panels), 2)
+    across = (WIDE - _ELLIPSES_EDGE - columns * (_ELLIPSES_AXIS + _GAP) + _GAP) / columns
+    across = min(across, 420.0)
+    place = parts.even(x, y, across)
+    drawn = [_panel(title, own, place, x_title, y_title) for title, own in panels.items()]
+    above = 2 * LINE + 12
+    gaps = {"row": above + 44 + _GAP, "column": _ELLIPSES_AXIS + _GAP}
+    body = parts.beside(drawn, columns, spacing=gaps)
+    rows, high = parts.flow(items, WIDE)
+    room = Place((0, WIDE - _ELLIPSES_AXIS), (0, high), WIDE - _ELLIPSES_AXIS, high)
+    legend = parts.framed(parts.legend(rows, room, -_ELLIPSES_AXIS, 0), room)
+    sides = {"left": 0, "right": 2, "top": 2, "bottom": 5}
+    return parts.above(legend, body, above + 8, sides)
 
 
-def _panel(
-    title: str, found: Sequence[Ellipse], place: Place, x_title: str, y_title: str
-) -> theme.Spec:
+def _panel(title: str, found: Sequence[Ellipse], place: Place, x_title: str, y_title: str) -> Spec:
     """Return one panel: outlines, then marks and their texts."""
     marks = [Mark(e.x, e.y, e.look, small=True) for e in found]
     unit = (place.x[1] - place.x[0]) / place.width
@@ -125,8 +120,8 @@ def _outlines(found: Sequence[Ellipse]) -> list[parts.Layer]:
 
 
 _DOTS_AXIS, _DOTS_EDGE, _BELOW = 16, 10, 10
-#: The widest plane, and the area of a mark, in pixels; on narrow drawings marks are smaller.
-_WIDEST, _AREA, _NARROW_AREA = 560.0, 34, 18
+#: The width of the plane, and the area of a mark, in pixels.
+_PLANE, _AREA = 560.0, 34
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +134,7 @@ class Dot:
     label: str
 
 
-def dots(found: Sequence[Dot], x_title: str, y_title: str, *, area: float | None = None) -> Draw:
+def dots(found: Sequence[Dot], x_title: str, y_title: str, *, area: float = _AREA) -> Spec:
     """Return the points under one legend; a unit is as long upwards as it is sideways.
 
     Parameters
@@ -149,21 +144,17 @@ def dots(found: Sequence[Dot], x_title: str, y_title: str, *, area: float | None
     x, y = around([d.x for d in found]), around([d.y for d in found])
     items = list(dict.fromkeys((d.look, d.label) for d in found))
 
-    def chart(width: int) -> theme.Spec:
-        place = parts.even(x, y, min(width - _DOTS_EDGE - _DOTS_AXIS, _WIDEST))
-        size = area or (_NARROW_AREA if width <= NARROW else _AREA)
-        marks = parts.marks((Mark(d.x, d.y, d.look) for d in found), area=size)
-        head = parts.texts([Text(place.x[0], place.y_at(-12), y_title, colour=theme.QUIET)])
-        plane = parts.framed([*marks, *head], place, x=_axis(x_title), y=_axis(None))
-        rows, high = parts.flow(items, width - _DOTS_EDGE)
-        room = Place((0, width - _DOTS_AXIS), (0, high), width - _DOTS_AXIS, high)
-        legend = parts.framed(parts.legend(rows, room, -_DOTS_AXIS, 0), room)
-        sides = {"left": 0, "right": 2, "top": 2, "bottom": 5}
-        return parts.above(legend, plane, LINE + _BELOW, sides)
-
-    return chart
+    place = parts.even(x, y, _PLANE)
+    marks = parts.marks((Mark(d.x, d.y, d.look) for d in found), area=area)
+    head = parts.texts([Text(place.x[0], place.y_at(-12), y_title, colour=theme.QUIET)])
+    plane = parts.framed([*marks, *head], place, x=_axis(x_title), y=_axis(None))
+    rows, high = parts.flow(items, WIDE - _DOTS_EDGE)
+    room = Place((0, WIDE - _DOTS_AXIS), (0, high), WIDE - _DOTS_AXIS, high)
+    legend = parts.framed(parts.legend(rows, room, -_DOTS_AXIS, 0), room)
+    sides = {"left": 0, "right": 2, "top": 2, "bottom": 5}
+    return parts.above(legend, plane, LINE + _BELOW, sides)
 
 
-def _axis(title: str | None) -> theme.Spec:
+def _axis(title: str | None) -> Spec:
     """Return an axis without numbers."""
     return parts.axis([], title, domain=True)

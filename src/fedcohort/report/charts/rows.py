@@ -1,7 +1,7 @@
 """Charts of one line per item: intervals (bounds, forest plots) and bars.
 
-On a wide drawing names stand left and numbers right of the marks; on a narrow one both stand above.
-All places are in pixels, so a drawing is exactly as wide as asked, whatever a machine's fonts.
+Names stand left and numbers right of the marks. All places are in pixels, so a drawing is exactly
+as wide as a page, whatever a machine's fonts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from fedcohort.report.charts.scales import (
     ticks,
     wrapped,
 )
-from fedcohort.report.charts.theme import LINE, NARROW, Draw
+from fedcohort.report.charts.theme import LINE, WIDE, Spec
 
-_EDGE = 8
 #: So near to each other marks overlap, in pixels; and by how much one may stand lower.
 _SIDE, _OFF = 7.0, (0.0, 6.5, -6.5)
 
@@ -67,25 +66,22 @@ class Row:
 
 @dataclass(frozen=True)
 class _Line:
-    """A row's texts, cut to their room, and where it lies, in pixels."""
+    """A row's texts, cut to their room, and where its middle lies, in pixels."""
 
     row: Row
     name: Sequence[str]
     text: Sequence[str]
-    top: float
-    height: float
     middle: float
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where everything stands in a drawing of some width."""
+    """Where everything stands."""
 
     lines: Sequence[_Line]
     place: Place
     left: float
     right: float
-    narrow: bool
 
 
 def interval_rows(
@@ -98,7 +94,7 @@ def interval_rows(
     domain: Domain | None = None,
     heads: tuple[str, str] | None = None,
     legend: Sequence[parts.Item] = (),
-) -> Draw:
+) -> Spec:
     """Return a chart of marks with intervals, cut at the domain's edges.
 
     Parameters
@@ -107,52 +103,46 @@ def interval_rows(
     reference : place of a vertical line: no effect, or chance.
     band : a shaded range behind all rows.
     domain : of the axis; by default, all values and the reference with a margin.
-    heads : above names and numbers, on a wide drawing.
+    heads : above names and numbers.
     legend : looks and their names, above all rows.
     """
     spread = domain or _domain(rows, log, reference)
 
-    def chart(width: int) -> theme.Spec:
-        layout = _layout(rows, width, spread, log, heads)
-        layers: list[parts.Layer] = []
-        if band is not None:
-            low, high = (_inside(v, spread) for v in sorted(band))
-            layers.append(parts.box(low, layout.place.y_at(0), high, 0, theme.GAP))
-        lines = [*_grid(layout)]
-        if reference is not None and spread[0] < reference < spread[1]:
-            dash = () if log else (2, 3)
-            lines.append(_upright(layout, reference, theme.QUIET, 1.2, dash))
-        lines += [*_spans(layout, spread), *_whiskers(layout, spread)]
-        layers += parts.rules(lines)
-        layers += _diamonds(layout, spread)
-        layers += parts.marks(_marks(layout, spread))
-        layers += parts.texts(_texts(layout, heads))
-        return _whole(layers, layout, x_title, heads, legend)
-
-    return chart
+    layout = _layout(rows, spread, log, heads)
+    layers: list[parts.Layer] = []
+    if band is not None:
+        low, high = (_inside(v, spread) for v in sorted(band))
+        layers.append(parts.box(low, layout.place.y_at(0), high, 0, theme.GAP))
+    lines = [*_grid(layout)]
+    if reference is not None and spread[0] < reference < spread[1]:
+        dash = () if log else (2, 3)
+        lines.append(_upright(layout, reference, theme.QUIET, 1.2, dash))
+    lines += [*_spans(layout, spread), *_whiskers(layout, spread)]
+    layers += parts.rules(lines)
+    layers += _diamonds(layout, spread)
+    layers += parts.marks(_marks(layout, spread))
+    layers += parts.texts(_texts(layout, heads))
+    return _whole(layers, layout, x_title, heads, legend)
 
 
-def bars(rows: Sequence[Row], x_title: str, *, domain: Domain | None = None) -> Draw:
+def bars(rows: Sequence[Row], x_title: str, *, domain: Domain | None = None) -> Spec:
     """Return a chart of bars from zero, with whiskers where a row has an interval."""
     ends = [v for r in rows for v in r.ends]
     low, high = min([*ends, 0.0]), max([*ends, 0.0])
     room = 0.04 * (high - low) or 1.0
     spread = domain or (low - room * (low < 0), high + room * (high > 0 or low == high))
 
-    def chart(width: int) -> theme.Spec:
-        layout = _layout(rows, width, spread, False, None)
-        layers = parts.rules(_grid(layout))
-        for line in layout.lines:
-            if math.isfinite(line.row.value):
-                y = (layout.place.y_at(line.middle + d) for d in (-6, 6))
-                value = _inside(line.row.value, spread)
-                zero = _inside(0.0, spread)
-                layers.append(parts.box(zero, next(y), value, next(y), theme.colour(line.row.look)))
-        layers += parts.rules(_whiskers(layout, spread, theme.INK))
-        layers += parts.texts(_texts(layout, None))
-        return _whole(layers, layout, x_title)
-
-    return chart
+    layout = _layout(rows, spread, False, None)
+    layers = parts.rules(_grid(layout))
+    for line in layout.lines:
+        if math.isfinite(line.row.value):
+            y = (layout.place.y_at(line.middle + d) for d in (-6, 6))
+            value = _inside(line.row.value, spread)
+            zero = _inside(0.0, spread)
+            layers.append(parts.box(zero, next(y), value, next(y), theme.colour(line.row.look)))
+    layers += parts.rules(_whiskers(layout, spread, theme.INK))
+    layers += parts.texts(_texts(layout, None))
+    return _whole(layers, layout, x_title)
 
 
 def _domain(rows: Sequence[Row], log: bool, reference: float | None) -> Domain:
@@ -169,38 +159,29 @@ def _inside(value: float, domain: Domain) -> float:
 
 
 def _layout(
-    rows: Sequence[Row], width: int, domain: Domain, log: bool, heads: tuple[str, str] | None
+    rows: Sequence[Row], domain: Domain, log: bool, heads: tuple[str, str] | None
 ) -> _Layout:
     """Return where names, marks and numbers stand."""
-    narrow = width <= NARROW
     shown = [r for r in rows if r.kind != "heading"]
     numbers = [t for r in shown for t in r.text.split("\n")] + ([heads[1]] if heads else [])
     right = min(max([text_width(t) for t in numbers], default=0.0), 230.0)
     names = [max(text_width(r.name), text_width(r.note)) for r in shown]
     head = text_width(heads[0]) if heads else 0.0
-    left = min(max([*names, head], default=0.0), 215.0)
-    if narrow:
-        room = width - right - 12
-        left = right_edge = float(_EDGE)
-    else:
-        room = left
-        left, right_edge = left + 16, right + 16
-    plot = width - left - right_edge
+    room = min(max([*names, head], default=0.0), 215.0)
+    left, right = room + 16, right + 16
+    plot = WIDE - left - right
     lines: list[_Line] = []
     top = 0.0
     for r in rows:
-        wide = r.kind == "heading"
-        name = wrapped(r.name, width if wide else room) + ([r.note] if r.note else [])
+        heading = r.kind == "heading"
+        name = wrapped(r.name, WIDE if heading else room) + ([r.note] if r.note else [])
         text = r.text.split("\n") if r.text else []
         n = max(len(name), len(text))
-        drawn = 18.0 if narrow and not wide else 0.0
-        height = n * LINE + (4 if narrow else 7) + drawn + (8 if wide and lines else 0)
-        height = max(height, 22.0)
-        middle = top + (n * LINE + 4 + 9 if narrow else height / 2)
-        lines.append(_Line(r, name, text, top, height, middle))
+        height = max(n * LINE + 7 + (8 if heading and lines else 0), 22.0)
+        lines.append(_Line(r, name, text, top + height / 2))
         top += height
     height = max(top + 4, 20.0)
-    return _Layout(lines, Place(domain, (0.0, height), plot, height, log), left, right_edge, narrow)
+    return _Layout(lines, Place(domain, (0.0, height), plot, height, log), left, right)
 
 
 def _whole(
@@ -209,12 +190,12 @@ def _whole(
     x_title: str,
     heads: tuple[str, str] | None = None,
     legend: Sequence[parts.Item] = (),
-) -> theme.Spec:
+) -> Spec:
     """Return the layers above their axis, with room for the texts around them."""
     place, left, right = layout.place, layout.left, layout.right
     values = _ticks(layout)
     axis = parts.axis(values, x_title, format=tick_format(values))
-    top = 22.0 if heads and not layout.narrow else 4.0
+    top = 22.0 if heads else 4.0
     if legend:
         items, height = parts.flow(legend, left + place.width + right)
         top += height + 10
@@ -226,8 +207,8 @@ def _whole(
 def _ticks(layout: _Layout) -> list[float]:
     low, high = layout.place.x
     if layout.place.log:
-        return log_ticks(low, high, 3 if layout.narrow else 4)
-    return ticks(low, high, 4 if layout.narrow else 5)
+        return log_ticks(low, high)
+    return ticks(low, high)
 
 
 def _upright(
@@ -324,20 +305,17 @@ def _texts(layout: _Layout, heads: tuple[str, str] | None) -> Iterable[Text]:
     """Yield names and numbers."""
     place = layout.place
     names = place.x_at(-layout.left)
-    edge = place.x_at(place.width + layout.right)
-    numbers = edge if layout.narrow else place.x_at(place.width + 16)
-    align = "right" if layout.narrow else "left"
-    if heads and not layout.narrow:
+    numbers = place.x_at(place.width + 16)
+    if heads:
         y = place.y_at(-12)
         yield Text(names, y, heads[0], colour=theme.QUIET)
         yield Text(numbers, y, heads[1], colour=theme.QUIET)
     for line in layout.lines:
         r = line.row
-        for found, x, side in ((line.name, names, "left"), (line.text, numbers, align)):
-            block = line.top + (LINE * len(found) / 2 + 4 if layout.narrow else line.height / 2)
+        for found, x in ((line.name, names), (line.text, numbers)):
             for i, text in enumerate(found):
-                y = place.y_at(block + (i - (len(found) - 1) / 2) * LINE)
+                y = place.y_at(line.middle + (i - (len(found) - 1) / 2) * LINE)
                 first = found is line.text or not r.note or i < len(found) - 1
                 bold = r.kind != "point" and found is line.name and first
                 colour = theme.INK if first and (found is line.name or i == 0) else theme.QUIET
-                yield Text(x, y, text, side, colour, bold)
+                yield Text(x, y, text, colour=colour, bold=bold)

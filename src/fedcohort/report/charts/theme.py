@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-#: A part of a Vega-Lite specification.
+#: A Vega-Lite specification, or a part of one.
 Spec = dict[str, Any]
 
-#: A chart, by the width in pixels that it is drawn at.
-Draw = Callable[[int], Spec]
-
-WIDE, NARROW = 720, 340
+#: The width of a chart, in pixels.
+WIDE = 720
 
 #: What fits a printed page: rows of 22 px, panels of a chart with two axes.
 MOST_ROWS, MOST_PANELS = 36, 6

@@ -17,7 +17,7 @@ from fedcohort.report.charts.scales import (
     tick_format,
     wrapped,
 )
-from fedcohort.report.charts.theme import LINE, NARROW, Draw
+from fedcohort.report.charts.theme import LINE, WIDE, Spec
 
 #: Room for the numbers of an axis, between panels, and for half of the last number at the edge.
 _AXIS, _GAP, _EDGE = 44, 20, 10
@@ -66,7 +66,8 @@ def lines_with_bands(
     upright: float | None = None,
     log: bool = False,
     marks: bool = False,
-) -> Draw:
+    width: int = WIDE,
+) -> Spec:
     """Return a chart of lines with their bands, which end in a mark.
 
     Parameters
@@ -79,6 +80,7 @@ def lines_with_bands(
     upright : place of a vertical line, in every panel.
     log : log scale of x.
     marks : every point has a mark.
+    width : in pixels, of a picture that is not for a page.
     """
     also = [] if reference is None else [reference]
 
@@ -92,7 +94,7 @@ def lines_with_bands(
         )  # fmt: skip
 
     kept = _finite(series)
-    return _drawn(kept, axes if own else lambda _: axes(kept))
+    return _drawn(kept, axes if own else lambda _: axes(kept), width)
 
 
 def histograms(
@@ -102,7 +104,7 @@ def histograms(
     y_title: str,
     *,
     x_domain: Domain | None = None,
-) -> Draw:
+) -> Spec:
     """Return panels of histograms on common axes, from 0: some shaded, others as outlines on them.
 
     A series' points are (left edge, height) of each cell, and then (right edge of the last, 0).
@@ -131,7 +133,7 @@ def curves_with_risk_table(
     x_domain: Domain | None = None,
     y_domain: Domain = (0.0, 1.0),
     counted: str = "Number at risk",
-) -> Draw:
+) -> Spec:
     """Return Kaplan-Meier curves with their bands, and the numbers at risk below.
 
     A curve keeps its height until its next point, where it steps; so does its band.
@@ -159,7 +161,7 @@ def scatter_with_diagonal(
     *,
     domain: Domain = (0.0, 1.0),
     marks: bool = True,
-) -> Draw:
+) -> Spec:
     """Return square panels of lines about the diagonal, with a mark at each point."""
     every = "every" if marks else "none"
     axes = _Axes(domain, domain, x_title, y_title, square=True, diagonal=True, marks=every)
@@ -198,7 +200,9 @@ def _span(values: Sequence[float]) -> Domain:
     return (low, high) if high > low else (low, low + 1.0)
 
 
-def _drawn(series: Sequence[Series], axes_of: Callable[[Sequence[Series]], _Axes]) -> Draw:
+def _drawn(
+    series: Sequence[Series], axes_of: Callable[[Sequence[Series]], _Axes], width: int = WIDE
+) -> Spec:
     """Return the panels under one legend."""
     items = [item for item in dict.fromkeys((s.look, s.label) for s in series) if item[1]]
     items.sort(key=lambda item: item[0] == "faint")
@@ -209,40 +213,35 @@ def _drawn(series: Sequence[Series], axes_of: Callable[[Sequence[Series]], _Axes
     axes = {t: axes_of(own) for t, own in panels.items()}
     square = any(a.square for a in axes.values())
 
-    def chart(width: int) -> theme.Spec:
-        columns = _columns(len(panels), width, square)
-        across = (width - _EDGE - columns * (_AXIS + _GAP) + _GAP) / columns
-        across = round(min(across, _SQUARE) if square else across)
-        height = across if square else round(min(max(0.62 * across, 140.0), 230.0))
-        names = {t: wrapped(t, across / _BOLD) if t else [] for t in panels}
-        lines = max(map(len, names.values()), default=0)
-        above = LINE * (lines + any(a.y_title for a in axes.values())) + 12
-        below = 44 + (LINE + 2) * max((_lines_at_risk(own) for own in panels.values()), default=0)
-        drawn: list[theme.Spec] = []
-        for title, own in panels.items():
-            a = axes[title]
-            place = Place(a.x, a.y, across, height, a.log)
-            drawn.append(_panel(_inside(own, a), a, place, names[title]))
-        gaps = {"row": above + below + _GAP, "column": _AXIS + _GAP}
-        body = parts.beside(drawn, columns, spacing=gaps)
-        if len(items) < 2:
-            return body | {"padding": _PADDING}
-        found, high = parts.flow(items, width)
-        place = Place((0, width - _AXIS), (0, high), width - _AXIS, high)
-        legend = parts.framed(parts.legend(found, place, -_AXIS, 0), place)
-        return parts.above(legend, body, above + 8, _PADDING)
-
-    return chart
+    columns = _columns(len(panels), square)
+    across = (width - _EDGE - columns * (_AXIS + _GAP) + _GAP) / columns
+    across = round(min(across, _SQUARE) if square else across)
+    height = across if square else round(min(max(0.62 * across, 140.0), 230.0))
+    names = {t: wrapped(t, across / _BOLD) if t else [] for t in panels}
+    lines = max(map(len, names.values()), default=0)
+    above = LINE * (lines + any(a.y_title for a in axes.values())) + 12
+    below = 44 + (LINE + 2) * max((_lines_at_risk(own) for own in panels.values()), default=0)
+    drawn: list[Spec] = []
+    for title, own in panels.items():
+        a = axes[title]
+        place = Place(a.x, a.y, across, height, a.log)
+        drawn.append(_panel(_inside(own, a), a, place, names[title]))
+    gaps = {"row": above + below + _GAP, "column": _AXIS + _GAP}
+    body = parts.beside(drawn, columns, spacing=gaps)
+    if len(items) < 2:
+        return body | {"padding": _PADDING}
+    found, high = parts.flow(items, width)
+    place = Place((0, width - _AXIS), (0, high), width - _AXIS, high)
+    legend = parts.framed(parts.legend(found, place, -_AXIS, 0), place)
+    return parts.above(legend, body, above + 8, _PADDING)
 
 
-def _columns(n: int, width: int, square: bool) -> int:
+def _columns(n: int, square: bool) -> int:
     """Return how many panels stand side by side."""
-    if width <= NARROW:
-        return 2 if square and n > 1 else 1
     return 2 if n in (2, 4) or (square and n == 1) else min(n, 3)
 
 
-def _panel(series: Sequence[Series], axes: _Axes, place: Place, names: Sequence[str]) -> theme.Spec:
+def _panel(series: Sequence[Series], axes: _Axes, place: Place, names: Sequence[str]) -> Spec:
     """Return one panel."""
     layers: list[parts.Layer] = []
     (left, right), (bottom, top) = axes.x, axes.y
