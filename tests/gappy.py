@@ -96,7 +96,9 @@ METHOD = Method(
 def installed() -> Iterator[Method]:
     """Have the method in the catalogue, beside those that are there."""
     known = registry.entry_points
-    entry = SimpleNamespace(name="gappy", value="gappy:METHOD", dist=None, load=lambda: METHOD)
+    entry = SimpleNamespace(
+        name="gappy", value="gappy:METHOD", module="gappy", dist=None, load=lambda: METHOD
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "entry_points", lambda group: [*known(group=group), entry])
         registry.forget()

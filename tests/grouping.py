@@ -113,7 +113,9 @@ def registered(*methods: Method) -> Generator[None]:
 
     def all_of(group: str) -> list[Any]:
         more = [
-            SimpleNamespace(name=m.name, value="a:b", load=lambda m=m: m, dist=None)
+            SimpleNamespace(
+                name=m.name, value="a:b", module="grouping", load=lambda m=m: m, dist=None
+            )
             for m in methods
         ]
         return [*found(group=group), *more]

@@ -116,7 +116,9 @@ METHOD = Method(
 def installed() -> Iterator[Method]:
     """Have the method in the catalogue, beside those that are there."""
     known = registry.entry_points
-    entry = SimpleNamespace(name="nearest", value="several:METHOD", dist=None, load=lambda: METHOD)
+    entry = SimpleNamespace(
+        name="nearest", value="several:METHOD", module="several", dist=None, load=lambda: METHOD
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "entry_points", lambda group: [*known(group=group), entry])
         registry.forget()

@@ -138,13 +138,13 @@ class Killed(BaseException):
 def test_another_attempt_goes_on_with_the_journals_of_a_killed_one(whole, folder, monkeypatch):
     """It replays the first one's calls, so that sites compute only the others."""
     asked, now = dict.fromkeys(("other", "like it", "killed", "again"), 0), ["other"]
-    answer = Host.answer
+    agreed = Host.agreed
 
     def counted(host, *arguments, **more):
         asked[now[0]] += 1
         if now[0] == "killed" and asked["killed"] > 20:
             raise Killed
-        return answer(host, *arguments, **more)
+        return agreed(host, *arguments, **more)
 
     def around(cell: Cell, do: Callable[[], str]) -> str:
         now[0] = {Cell("fit", 0, 0, 1): "like it", Cell("fit", 0, 1, 1): "killed"}.get(
@@ -156,7 +156,7 @@ def test_another_attempt_goes_on_with_the_journals_of_a_killed_one(whole, folder
             now[0] = "again"
         return do()
 
-    monkeypatch.setattr(Host, "answer", counted)
+    monkeypatch.setattr(Host, "agreed", counted)
     assert start(folder, Here(around)) == without_times(whole / "out")
     assert asked["again"] <= asked["like it"] - 15
 

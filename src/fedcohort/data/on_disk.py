@@ -123,6 +123,8 @@ def selected(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
 
 def without(frame: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
     """Return the other columns; those of a frame on disk are not copied."""
+    if not on_disk(frame):  # which may have a name twice
+        return frame.drop(columns=list(names), errors="ignore")
     return selected(frame, [name for name in frame.columns if name not in names])
 
 

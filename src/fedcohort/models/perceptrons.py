@@ -168,7 +168,7 @@ def _layers(
     found: list[tuple[Array, Array | None]] = []
     at = 0
     for i, (inputs, units) in enumerate(pairwise(sizes)):
-        w = vectors[:, at : at + inputs * units].reshape(-1, units, inputs)
+        w = vectors[:, at : at + inputs * units].reshape(len(vectors), units, inputs)
         at += inputs * units
         b = None
         if i < len(sizes) - 2 or intercept:

@@ -27,10 +27,10 @@ from fedcohort.data.imputing.values import completed, values_of
 from fedcohort.data.outcome import Ordered, Outcome
 from fedcohort.data.prepare import checked
 from fedcohort.data.read import sources
-from fedcohort.data.read.canonical import canonical
+from fedcohort.data.read.canonical import canonical, site_names
 from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.data.read.drafting import draft
-from fedcohort.data.read.frames import as_pandas, by_column, site_names, without
+from fedcohort.data.read.frames import as_pandas, by_column, without
 from fedcohort.protocol import (
     DataError,
     Dp,

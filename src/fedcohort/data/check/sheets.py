@@ -13,7 +13,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.check.findings import ERROR, Finding, rows_of
 from fedcohort.data.on_disk import taken, without
-from fedcohort.data.read.frames import site_names
+from fedcohort.data.read.canonical import site_names
 
 #: If more than half of a site column's names have fewer rows than this, the names may be patients'.
 #: Then findings do not show a name with fewer rows.

@@ -28,10 +28,11 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.encode import column_of
 from fedcohort.data.on_disk import DATE, on_disk
 from fedcohort.data.read.csvcells import with_commas
 from fedcohort.data.variable import Variable
-from fedcohort.data.words import level_text
+from fedcohort.data.words import level_text, rows
 from fedcohort.protocol.errors import DataError
 
 #: Texts that stand for a missing value, as in pandas' CSV reader.
@@ -317,3 +318,26 @@ def _take(distinct: Any, codes: Array, missing: Any, dtype: np.dtype[Any]) -> Ar
     table[:-1] = distinct
     table[-1] = missing
     return table[codes]
+
+
+def site_names(frame: pd.DataFrame, column: str, where: str) -> Array:
+    """Return each row's site as text (n,): 2, 2.0 and "2" are one site.
+
+    Raises
+    ------
+    DataError : there is no such column, or rows have no site.
+    """
+    try:
+        names = pd.Series(texts(column_of(frame, column)))
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+    except TypeError:
+        raise DataError(
+            f"{where}: column {column!r} holds lists or other objects. Give each cell one value."
+        ) from None
+    missing = names.isna().to_numpy()
+    if missing.any():
+        raise DataError(
+            f"{where}: no site in column {column!r}, {rows(missing)}. Name one, or drop the row."
+        )
+    return names.to_numpy(object)

@@ -17,15 +17,12 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
 
-from fedcohort.arrays import Array
 from fedcohort.data import on_disk
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.encode import column_of
 from fedcohort.data.outcome import Outcome, columns_of
 from fedcohort.data.read import large
-from fedcohort.data.read.canonical import texts
+from fedcohort.data.read.canonical import site_names
 from fedcohort.data.read.csvfile import require_file
-from fedcohort.data.words import rows
 from fedcohort.protocol.errors import DataError
 
 
@@ -110,29 +107,6 @@ def as_pandas(frame: Any) -> pd.DataFrame:
             "frames other than pandas' need pyarrow, which is not installed: pip install "
             '"fedcohort[parquet]"'
         ) from None
-
-
-def site_names(frame: pd.DataFrame, column: str, where: str) -> Array:
-    """Return each row's site as text (n,): 2, 2.0 and "2" are one site.
-
-    Raises
-    ------
-    DataError : there is no such column, or rows have no site.
-    """
-    try:
-        names = pd.Series(texts(column_of(frame, column)))
-    except DataError as error:
-        raise DataError(f"{where}: {error}") from None
-    except TypeError:
-        raise DataError(
-            f"{where}: column {column!r} holds lists or other objects. Give each cell one value."
-        ) from None
-    missing = names.isna().to_numpy()
-    if missing.any():
-        raise DataError(
-            f"{where}: no site in column {column!r}, {rows(missing)}. Name one, or drop the row."
-        )
-    return names.to_numpy(object)
 
 
 def by_column(frame: pd.DataFrame, column: str, where: str) -> dict[str, pd.DataFrame]:

@@ -23,7 +23,8 @@ from fedcohort.data.on_disk import on_disk, selected, stacked, taken, without
 from fedcohort.data.outcome import Ordered, Outcome, Survival, columns_of
 from fedcohort.data.prepare import check_roles, classes_of, strata_levels
 from fedcohort.data.read import sources
-from fedcohort.data.read.frames import site_names, without_marked
+from fedcohort.data.read.canonical import site_names
+from fedcohort.data.read.frames import without_marked
 from fedcohort.data.split import partition
 from fedcohort.data.variable import Variable, columns_by_view
 from fedcohort.metrics import resampled
