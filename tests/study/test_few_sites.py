@@ -85,7 +85,7 @@ def test_in_python_it_is_refused_before_a_site_is_asked(monkeypatch: pytest.Monk
     def asked(*given: Any, **named: Any) -> Any:
         raise AssertionError("a site was asked")
 
-    monkeypatch.setattr(Host, "answer", asked)
+    monkeypatch.setattr(Host, "agreed", asked)
     with pytest.raises(SettingError, match="needs 5 sites; this federation has 3"):
         fc.fit("deepcox", fed, aggregation="krum", rounds=1)
 
