@@ -1,7 +1,8 @@
 """The report's pictures: Vega-Lite charts as static SVG inside the page, each with its data.
 
-`figure` draws a chart, 720 px wide; on a narrow screen it scrolls sideways. Below its caption are
-links to the picture as SVG and its data as CSV. No script is in the page and nothing is loaded:
+`figure` draws a chart 720 px wide; on a narrow screen it scrolls sideways. Below its caption are
+links to the picture as SVG and its data as CSV. No script is in the page and nothing is loaded.
+The charts:
 
 interval_rows(rows, x_title, *, log=False, reference=None, band=None, domain=None, heads=None,
 legend=())
