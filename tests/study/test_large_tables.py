@@ -248,7 +248,8 @@ def test_a_process_with_little_memory_fits_a_table_that_does_not_fit(folder, tmp
             [sys.executable, "-c", text], env=env, capture_output=True, text=True, check=False
         )
         assert (done.returncode == 0) == fits, done.stderr
-        assert fits or "MemoryError" in done.stderr
+        # a library that gets no memory may also end the process by a signal
+        assert fits or "MemoryError" in done.stderr or done.returncode < 0
 
 
 def test_a_study_of_tables_on_disk_has_the_results_of_tables_in_memory(folder, large, tmp_path):
