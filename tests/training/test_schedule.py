@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from fedcohort.training.networks.schedule import Schedule, follow, next_rate
+from fedcohort.training.networks.schedule import Schedule, course_of, follow, next_rate
 
 
 def run(losses, held_out=None, counted=None, **settings):
@@ -20,7 +20,9 @@ def run(losses, held_out=None, counted=None, **settings):
 
     schedule = Schedule(rounds=len(losses), learning_rate=0.1, **settings)
     score = {float(k + 1): v for k, v in enumerate(held_out or [])}
-    course = follow(schedule, np.zeros(1), advance, held_out=lambda t: score[t[0]], counted=counted)
+    course = follow(
+        advance, course_of(schedule, np.zeros(1), held_out=lambda t: score[t[0]], counted=counted)
+    )
     return course, rates
 
 
@@ -49,10 +51,11 @@ def test_where_sites_come_and_go_a_loss_is_held_against_the_last_one_of_the_same
         heard.append(who)
         return theta, loss
 
-    follow(
-        Schedule(rounds=6, learning_rate=0.1), np.zeros(1), advance,
+    course = course_of(
+        Schedule(rounds=6, learning_rate=0.1), np.zeros(1),
         held_out=lambda t: 0.0, heard=lambda: heard[-1:],
     )  # fmt: skip
+    follow(advance, course)
     assert_allclose(rates, [0.1] * 5 + [0.1 / np.sqrt(4)])
 
 
@@ -95,14 +98,14 @@ def test_a_kept_round_is_what_a_shorter_training_would_have_given():
 
 def test_a_training_ends_before_a_round_that_is_not_needed_and_names_its_loss():
     told = []
-    course = follow(
+    rounds = course_of(
         Schedule(rounds=9, learning_rate=0.1, named="divergence"),
         np.zeros(1),
-        lambda theta, rate: (theta + 1, 2.0),
         held_out=lambda theta: 0.0,
         record=lambda **values: told.append(values),
         enough=lambda theta: theta[0] == 3,
     )
+    course = follow(lambda theta, rate: (theta + 1, 2.0), rounds)
     assert course.theta[0] == course.rounds == 3
     assert [row["divergence"] for row in told] == [2.0] * 3
 

@@ -131,12 +131,12 @@ def run(
             screen.show(found)
             _end_with(found.failures)
         return
-    from fedcohort.study.run.workers import warm_for
-
     if not cluster:
+        from fedcohort.study.run.workers import warm_for
+
         workers = workers or _cores()
-    if workers and workers > 1 and not cluster:
-        warm_for(study, "fedcohort.apps.cli")  # it loads while this process reads the study
+        if workers > 1:
+            warm_for(study, "fedcohort.apps.cli")  # it loads while this process reads the study
 
     from fedcohort.apps import screen
     from fedcohort.study.run.folder import default_folder

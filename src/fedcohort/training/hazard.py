@@ -110,7 +110,7 @@ def _risks_each(
     on: dict[str, Any] = {"times": times, "plan": p, "held_out": held_out, "together": together}
     tables = [rows_of(s.data, p, s.entropy, held_out) for s in sites]
     stacks = Stacks.of(tables, p)
-    if len(sites) > 1 and not stacks.many:
+    if not stacks.gains:
         return None
 
     def at_once(places: list[int], stack: Stack) -> Iterable[RiskSums]:

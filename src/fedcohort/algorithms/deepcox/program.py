@@ -62,7 +62,7 @@ from fedcohort.training.networks import alone, fits, strategies
 from fedcohort.training.networks.counts import counting
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.pooled import Descent, Slope
-from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, follow
+from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, course_of, follow
 from fedcohort.training.networks.validated import begun
 from fedcohort.training.personal import own_counts
 from fedcohort.training.personal.own_baseline import STEPS as OWN_BASELINE
@@ -156,10 +156,11 @@ def exact(
         shift, step = shift + math.log(float(risk.s0[0] / events.rows)), step + 1
         return descent.step(theta, slope.gradient / events.rows, loss_of(events, risk), rate)
 
-    return follow(
-        schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,
+    course = course_of(
+        schedule, theta, held_out=held_out, rounds=fed.rounds, record=fed.record,
         counted=counting(fed, plan),
     )  # fmt: skip
+    return follow(advance, course)
 
 
 def loss_of(events: Deaths, risk: RiskSums) -> float:

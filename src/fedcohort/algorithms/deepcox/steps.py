@@ -43,7 +43,7 @@ def _pull_each(
     on: dict[str, Any] = {"times": times, "plan": p, "held_out": False, "together": together}
     tables = [rows_of(s.data, p, s.entropy) for s in sites]
     stacks = Stacks.of(tables, p)
-    if len(sites) > 1 and not stacks.many:
+    if not stacks.gains:
         return None
 
     def at_once(places: list[int], stack: Stack) -> Iterable[Slope]:

@@ -17,7 +17,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, message
 from fedcohort.protocol.step import Gathered
-from fedcohort.training.networks.schedule import Advance, Course, Schedule, follow
+from fedcohort.training.networks.schedule import Advance, Course, Schedule, course_of, follow
 
 
 @message(parameters=["theta", "kept"])
@@ -44,7 +44,7 @@ def descended(schedule: Schedule, theta: Array, advance: Advance) -> Descended:
         odd = not (np.isfinite(loss) and np.isfinite(theta).all())
         return theta, loss
 
-    course = follow(schedule, theta, checked, held_out=_nothing, enough=lambda _: odd)
+    course = follow(checked, course_of(schedule, theta, held_out=_nothing, enough=lambda _: odd))
     if odd:
         return Descended(theta, np.zeros(0), np.zeros((0, len(theta))))
     kept = [course.kept[r] for r in sorted(course.kept)]
@@ -96,7 +96,8 @@ def at_once(
         done += 1
         return stages.get(done, told.theta), float(told.losses[done - 1])
 
-    return follow(schedule, theta, advance, held_out=_nothing, rounds=fed.rounds, record=fed.record)
+    course = course_of(schedule, theta, held_out=_nothing, rounds=fed.rounds, record=fed.record)
+    return follow(advance, course)
 
 
 def _nothing(_: Array) -> float:

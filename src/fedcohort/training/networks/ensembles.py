@@ -18,7 +18,7 @@ from fedcohort.protocol import Federation, Site, gathered
 from fedcohort.training.networks.local import Memory, evaluate, train_each, train_on
 from fedcohort.training.networks.plan import Plan
 from fedcohort.training.networks.replies import Member
-from fedcohort.training.networks.schedule import HeldOut, Schedule, follow_each, stages
+from fedcohort.training.networks.schedule import HeldOut, Schedule, course_of, follow_each
 from fedcohort.training.rows import rows_of
 
 
@@ -72,7 +72,7 @@ def _members(
         return told
 
     courses = follow_each(
-        advance, [stages(schedule, theta, held_out=held_out(k)) for k in range(len(sites))]
+        advance, [course_of(schedule, theta, held_out=held_out(k)) for k in range(len(sites))]
     )
     found: list[Member] = []
     for rows, course, of_site in zip(tables, courses, losses, strict=True):

@@ -33,7 +33,7 @@ from fedcohort.training.networks.counts import counting
 from fedcohort.training.networks.local import loss_at, penalise
 from fedcohort.training.networks.optimisers import OPTIMISERS
 from fedcohort.training.networks.plan import Plan, holds_out
-from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, follow
+from fedcohort.training.networks.schedule import Course, HeldOut, Schedule, course_of, follow
 from fedcohort.training.networks.stacks import Stack, Stacks, single
 from fedcohort.training.rows import Rows, rows_of
 from fedcohort.training.update_bounds import length
@@ -95,7 +95,7 @@ def _pull_each(
     p = Plan.of(plan)
     tables = [rows_of(s.data, p, s.entropy) for s in sites]
     stacks = Stacks.of(tables, p)
-    if len(sites) > 1 and not stacks.many:
+    if not stacks.gains:
         return None
 
     def by_itself(k: int) -> Slopes:
@@ -240,10 +240,11 @@ def exact(
         theta, loss = descent.step(theta, total.gradient / n, float(total.loss) / n, rate)
         return (theta if after is None else after(there, theta)), loss
 
-    return follow(
-        schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,
+    course = course_of(
+        schedule, theta, held_out=held_out, rounds=fed.rounds, record=fed.record,
         heard=lambda: there.answered, counted=counting(fed, plan),
     )  # fmt: skip
+    return follow(advance, course)
 
 
 def held_out_loss(fed: Federation, plan: Plan) -> HeldOut:

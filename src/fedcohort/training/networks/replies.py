@@ -61,7 +61,7 @@ class Update:
         entropies: Sequence[tuple[int, ...]],
     ) -> list[Update] | None:  # fmt: skip
         """Return the same of each table, trained at once; None: no two of them can be."""
-        if moments.order_of(plan) or not Stacks.of(tables, plan).many:
+        if moments.order_of(plan) or not Stacks.of(tables, plan).gains:
             return None
         found = train_each(theta, tables, plan, rate, entropies)
         each = zip((float(len(t.x)) for t in tables), found, strict=True)
@@ -147,7 +147,7 @@ class Visit:
         entropies: Sequence[tuple[int, ...]],
     ) -> list[Visit] | None:  # fmt: skip
         """Return the same of each table, trained at once; None: no two of them can be."""
-        if not Stacks.of(tables, plan).many:
+        if not Stacks.of(tables, plan).gains:
             return None
         found = train_each(theta, tables, plan, rate, entropies)
         return [cls._of(rows, *one) for rows, one in zip(tables, found, strict=True)]

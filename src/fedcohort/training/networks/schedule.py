@@ -158,46 +158,18 @@ class _Idle:
         return True
 
 
-def follow(
-    schedule: Schedule,
-    theta: Array,
-    advance: Advance,
-    *,
-    held_out: HeldOut,
-    rounds: Callable[[int], Iterable[int]] = range,
-    record: Callable[..., None] | None = None,
-    enough: Enough | None = None,
-    heard: Callable[[], Iterable[str]] = tuple,
-    counted: Counted | None = None,
-) -> Course:
-    """Advance θ (P,) round by round until the schedule ends.
-
-    Parameters
-    ----------
-    held_out : called only where rounds are counted by the pooled loss.
-    rounds, record : those of the federation, if any.
-    enough : called before each round; true ends the training.
-    heard : returns the sites of the latest loss.
-    counted : called where each site counts its own rounds.
-    """
-    return follow_each(
-        lambda asked: [advance(*asked[0])],
-        [
-            stages(
-                schedule, theta, held_out=held_out, rounds=rounds, record=record, enough=enough,
-                heard=heard, counted=counted,
-            )
-        ],
-    )[0]  # fmt: skip
-
-
 #: The rounds of a training: yields θ and the rate of each, is sent what `Advance` returns.
-Stages = Generator[tuple[Array, float], tuple[Array, float], Course]
+Rounds = Generator[tuple[Array, float], tuple[Array, float], Course]
+
+
+def follow(advance: Advance, course: Rounds) -> Course:
+    """Advance θ (P,) round by round until the schedule of `course_of` ends."""
+    return follow_each(lambda asked: [advance(*asked[0])], [course])[0]
 
 
 def follow_each(
     advance: Callable[[dict[int, tuple[Array, float]]], Sequence[tuple[Array, float]]],
-    courses: Sequence[Stages],
+    courses: Sequence[Rounds],
 ) -> list[Course]:
     """Run several trainings, each round of all that have not ended at once.
 
@@ -223,7 +195,7 @@ def follow_each(
     return [ended[k] for k in range(len(courses))]
 
 
-def stages(
+def course_of(
     schedule: Schedule,
     theta: Array,
     *,
@@ -233,8 +205,17 @@ def stages(
     enough: Enough | None = None,
     heard: Callable[[], Iterable[str]] = tuple,
     counted: Counted | None = None,
-) -> Stages:
-    """Yield θ (P,) and the learning rate of each round until the schedule ends; see `follow`."""
+) -> Rounds:
+    """Yield θ (P,) and the learning rate of each round until the schedule ends.
+
+    Parameters
+    ----------
+    held_out : called only where rounds are counted by the pooled loss.
+    rounds, record : those of the federation, if any.
+    enough : called before each round; true ends the training.
+    heard : returns the sites of the latest loss.
+    counted : called where each site counts its own rounds.
+    """
     rate = schedule.learning_rate
     last: dict[frozenset[str], float] = {}
     best, idle = theta, _Idle(schedule, held_out, counted)

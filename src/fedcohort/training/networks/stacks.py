@@ -200,9 +200,10 @@ class Stacks:
     rest: Sequence[int]
 
     @property
-    def many(self) -> bool:
-        """Whether a stack has two tables or more."""
-        return any(len(places) > 1 for places, _ in self.each)
+    def gains(self) -> bool:
+        """Whether two tables share a stack; one table alone has nobody to share with."""
+        tables = len(self.rest) + sum(len(places) for places, _ in self.each)
+        return tables == 1 or any(len(places) > 1 for places, _ in self.each)
 
     def over(
         self, of_stack: Callable[[list[int], Stack], Iterable[R]], of_one: Callable[[int], R]

@@ -39,6 +39,7 @@ from fedcohort.training.networks.schedule import (
     Enough,
     HeldOut,
     Schedule,
+    course_of,
     follow,
 )
 from fedcohort.training.networks.server import Rule, Server
@@ -225,13 +226,14 @@ def averaging(
         return state.x, float(total.loss) / n
 
     asked = [one for one in (enough, watch) if one is not None]
-    return follow(
-        schedule, server.x, advance, held_out=held_out,
+    course = course_of(
+        schedule, server.x, held_out=held_out,
         rounds=lambda n: fed.rounds(n, first=schedule.first),
         record=fed.record if watch is None else watch.recording(fed.record),
         enough=(lambda theta: any(one(theta) for one in asked)) if asked else None,
         heard=lambda: fed.answered, counted=counted or counting(fed, plan),
     )  # fmt: skip
+    return follow(advance, course)
 
 
 def sequential(
@@ -266,10 +268,11 @@ def sequential(
         fed.enough(came)
         return theta, loss / max(rows, 1.0)
 
-    return follow(
-        schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,
+    course = course_of(
+        schedule, theta, held_out=held_out, rounds=fed.rounds, record=fed.record,
         heard=lambda: came, counted=counting(fed, plan),
     )  # fmt: skip
+    return follow(advance, course)
 
 
 STEPS = (train_here, train_kept, visit, train_alone, count_idle, *compression.STEPS)

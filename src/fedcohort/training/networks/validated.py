@@ -44,7 +44,7 @@ from fedcohort.arrays import Array
 from fedcohort.protocol import SettingError, Task
 from fedcohort.training.networks.local import loss_at, train
 from fedcohort.training.networks.plan import Plan
-from fedcohort.training.networks.schedule import Schedule, follow
+from fedcohort.training.networks.schedule import Schedule, course_of, follow
 from fedcohort.training.rows import Rows, known_rows
 
 #: Value of the setting `monitor` for R of the sites' models.
@@ -111,7 +111,7 @@ class CoordinatorRows:
             schedule, patience=waits if judged else None, patience_by="loss", lr_rule=rule, keep=(),
             first=0,
         )  # fmt: skip
-        return follow(mine, theta, advance, held_out=self.loss).theta
+        return follow(advance, course_of(mine, theta, held_out=self.loss)).theta
 
     def loss(self, theta: Array) -> float:
         """Return L_V(θ) of θ (P,)."""

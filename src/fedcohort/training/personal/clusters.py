@@ -41,7 +41,7 @@ from fedcohort.protocol import Federation, Keep, Refused, Site, gathered, messag
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.networks.local import evaluate
 from fedcohort.training.networks.plan import Plan
-from fedcohort.training.networks.schedule import Schedule, follow
+from fedcohort.training.networks.schedule import Schedule, course_of, follow
 from fedcohort.training.networks.server import Rule, Server
 from fedcohort.training.networks.strategies import PLAIN, Update, Visits
 from fedcohort.training.personal.steps import Finished, finished
@@ -270,7 +270,8 @@ def train_clusters(
         split = held.counts if len(held.servers) > 1 else []
         fed.record(**values, **{f"sites {j + 1}": float(n) for j, n in enumerate(split)})
 
-    follow(schedule, server.x, advance, held_out=lambda _: 0.0, rounds=fed.rounds, record=record)
+    course = course_of(schedule, server.x, held_out=lambda _: 0.0, rounds=fed.rounds, record=record)
+    follow(advance, course)
 
     def of_user(models: Array, counts: Array) -> Array:
         if len(models) == 1:
